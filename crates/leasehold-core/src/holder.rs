@@ -1,0 +1,269 @@
+//! The holder's side of a lease: when to renew, and when to stop believing in it.
+//!
+//! The holder's deadline is always earlier than the store's: it counts from when the last successful request was
+//! *sent*, less a margin. Whatever happens to answers, to the network or to the machine, a holder that asks its
+//! [`Holder`] before it acts never acts on a lease that somebody else may have.
+
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::lease::LossReason;
+use crate::time::{HolderTime, Ttl};
+
+/// How much earlier than the store the holder gives up.
+pub fn margin(ttl: Ttl) -> Duration {
+    (ttl.as_duration() / 10).max(Duration::from_millis(500))
+}
+
+/// How often a lease is renewed, unless the holder wants it otherwise: two renewals may fail before it is lost.
+pub fn heartbeat(ttl: Ttl) -> Duration {
+    ttl.as_duration() / 3
+}
+
+/// Plans the renewals of one lease. It does no IO and reads no clock; a thin shell does what it says.
+///
+/// There are three kinds of method:
+/// - **getters** ([`deadline`](Self::deadline), [`is_held`](Self::is_held), [`lost`](Self::lost)) change nothing;
+/// - **`handle_*`** tell it what came in: the answer to a renewal, or news about the lease;
+/// - **[`poll`](Self::poll)** says what to do now. Call it after every `handle_*` and whenever the time it named has
+///   come. The deadline holds even while a renewal is under way: keep polling while you wait for an answer.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    ttl: Ttl,
+    heartbeat: Duration,
+    retry: Backoff,
+    /// When the last successful request was sent.
+    confirmed: HolderTime,
+    /// When a silent hand-over would take the lease away, if one is running.
+    handover_ends: Option<HolderTime>,
+    next_renewal: HolderTime,
+    failures: u32,
+    lost: Option<Lost>,
+}
+
+/// Why the holder has to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The store said so.
+    #[error("the lease was lost: {}", .0.as_str())]
+    Told(LossReason),
+    /// Nothing was heard from the store until the holder's own deadline.
+    #[error("the lease was lost: it could not be renewed in time")]
+    Deadline,
+    /// The holder gave it back itself.
+    #[error("the lease was released")]
+    Released,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing, until then.
+    Wait(HolderTime),
+    /// Send a renewal. If there is no answer by `give_up_at`, it counts as failed.
+    Renew {
+        /// When to stop waiting for the answer.
+        give_up_at: HolderTime,
+    },
+    /// Stop: the lease is gone.
+    Stop(Lost),
+}
+
+impl Holder {
+    /// The plan for a lease of `ttl` whose successful request was sent at `sent`.
+    pub fn new(sent: HolderTime, ttl: Ttl) -> Self {
+        Self::with_heartbeat(sent, ttl, heartbeat(ttl))
+    }
+
+    /// The same with a heartbeat of the holder's choice. One that would come too late is moved before the deadline.
+    pub fn with_heartbeat(sent: HolderTime, ttl: Ttl, heartbeat: Duration) -> Self {
+        let usable = ttl.as_duration() - margin(ttl);
+        let heartbeat = heartbeat.clamp(Duration::from_millis(1), usable / 2);
+        let retry = Backoff {
+            initial: (heartbeat / 10).max(Duration::from_millis(20)),
+            multiplier: 2.0,
+            max: heartbeat.min(Duration::from_secs(10)),
+        };
+        Self {
+            ttl,
+            heartbeat,
+            retry,
+            confirmed: sent,
+            handover_ends: None,
+            next_renewal: sent + heartbeat,
+            failures: 0,
+            lost: None,
+        }
+    }
+
+    /// When the holder has to stop, unless a renewal succeeds before.
+    pub fn deadline(&self) -> HolderTime {
+        let lease_ends = self.confirmed + self.ttl.as_duration();
+        let ends = self.handover_ends.map_or(lease_ends, |end| end.min(lease_ends));
+        ends.minus(margin(self.ttl))
+    }
+
+    /// Whether the holder may act at `now`. A holder that was paused finds out here, before its next act.
+    pub fn is_held(&self, now: HolderTime) -> bool {
+        self.lost.is_none() && now < self.deadline()
+    }
+
+    /// Why the lease is gone, if it is known to be.
+    pub fn lost(&self) -> Option<Lost> {
+        self.lost
+    }
+
+    /// What to do at `now`.
+    pub fn poll(&mut self, now: HolderTime) -> Action {
+        if self.lost.is_none() && now >= self.deadline() {
+            self.lost = Some(Lost::Deadline);
+        }
+        match self.lost {
+            Some(lost) => Action::Stop(lost),
+            None if now >= self.next_renewal => Action::Renew { give_up_at: self.give_up_at(now) },
+            None => Action::Wait(self.next_renewal.min(self.deadline())),
+        }
+    }
+
+    /// The renewal that was sent at `sent` succeeded, for a lease of `ttl`. An answer that comes after the deadline
+    /// changes nothing: who was told to stop is not told to go on.
+    pub fn handle_renewed(&mut self, sent: HolderTime, ttl: Ttl) {
+        if self.lost.is_none() && sent >= self.confirmed {
+            self.confirmed = sent;
+            self.ttl = ttl;
+            self.failures = 0;
+            self.next_renewal = sent + self.heartbeat;
+        }
+    }
+
+    /// A renewal failed, or its outcome is unknown. `random` is spread evenly over all `u32`.
+    pub fn handle_failed(&mut self, now: HolderTime, random: u32) {
+        self.failures = self.failures.saturating_add(1);
+        self.next_renewal = now + self.retry.jittered(self.failures, random);
+    }
+
+    /// The store said that the lease is gone.
+    pub fn handle_lost(&mut self, because: LossReason) {
+        self.lost.get_or_insert(Lost::Told(because));
+    }
+
+    /// The holder gives the lease back.
+    pub fn handle_released(&mut self) {
+        self.lost.get_or_insert(Lost::Released);
+    }
+
+    /// The holder has confirmed, in a message sent at `sent`, that it knows of a request to hand over which takes the
+    /// lease away after `countdown` unless it answers.
+    pub fn handle_handover_told(&mut self, sent: HolderTime, countdown: Ttl) {
+        self.handover_ends = Some(sent + countdown.as_duration());
+    }
+
+    /// The request is off the table: refused, or withdrawn.
+    pub fn handle_handover_over(&mut self) {
+        self.handover_ends = None;
+    }
+
+    fn give_up_at(&self, now: HolderTime) -> HolderTime {
+        (now + self.heartbeat).min(self.deadline())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> HolderTime {
+        HolderTime::from_millis(millis)
+    }
+
+    fn thirty_seconds() -> Ttl {
+        Ttl::from_secs(30).unwrap()
+    }
+
+    #[test]
+    fn law_08_the_margin_is_a_tenth_and_at_least_half_a_second() {
+        for (ttl, expected) in [(1, 500), (5, 500), (30, 3_000), (300, 30_000)] {
+            assert_eq!(margin(Ttl::from_secs(ttl).unwrap()).as_millis(), expected, "{ttl} s");
+        }
+    }
+
+    #[test]
+    fn law_08_the_deadline_counts_from_when_the_request_was_sent() {
+        let mut holder = Holder::new(at(1_000), thirty_seconds());
+        assert_eq!(holder.deadline(), at(28_000));
+        // Sent at 11 s, answered at 20 s: the deadline follows from 11 s.
+        assert_eq!(holder.poll(at(11_000)), Action::Renew { give_up_at: at(21_000) });
+        holder.handle_renewed(at(11_000), thirty_seconds());
+        assert_eq!(holder.deadline(), at(38_000));
+        assert_eq!(holder.poll(at(20_000)), Action::Wait(at(21_000)));
+    }
+
+    #[test]
+    fn law_08_a_paused_holder_finds_out_before_its_next_act() {
+        let holder = Holder::new(at(0), thirty_seconds());
+        assert!(holder.is_held(at(26_999)));
+        assert!(!holder.is_held(at(27_000)));
+        assert!(!holder.is_held(at(3_600_000)));
+    }
+
+    #[test]
+    fn a_late_answer_does_not_bring_a_lost_lease_back() {
+        let mut holder = Holder::new(at(0), thirty_seconds());
+        assert_eq!(holder.poll(at(27_000)), Action::Stop(Lost::Deadline));
+        holder.handle_renewed(at(26_000), thirty_seconds());
+        assert_eq!(holder.poll(at(27_001)), Action::Stop(Lost::Deadline));
+        assert!(!holder.is_held(at(27_001)));
+    }
+
+    #[test]
+    fn failed_renewals_are_retried_with_growing_waits_until_the_deadline() {
+        let mut holder = Holder::new(at(0), thirty_seconds());
+        let mut now = at(0);
+        let mut attempts = Vec::new();
+        loop {
+            match holder.poll(now) {
+                Action::Wait(until) => now = until,
+                Action::Renew { give_up_at } => {
+                    assert!(give_up_at <= holder.deadline());
+                    attempts.push(now.as_millis());
+                    holder.handle_failed(now, 0);
+                }
+                Action::Stop(lost) => {
+                    assert_eq!((lost, now), (Lost::Deadline, at(27_000)));
+                    break;
+                }
+            }
+        }
+        assert_eq!(attempts, [10_000, 11_000, 13_000, 17_000, 25_000]);
+    }
+
+    #[test]
+    fn what_the_store_says_is_final() {
+        let mut holder = Holder::new(at(0), thirty_seconds());
+        holder.handle_lost(LossReason::TakenOver);
+        holder.handle_released();
+        holder.handle_renewed(at(5), thirty_seconds());
+        assert_eq!(holder.poll(at(6)), Action::Stop(Lost::Told(LossReason::TakenOver)));
+    }
+
+    #[test]
+    fn a_running_handover_brings_the_deadline_forward() {
+        let mut holder = Holder::new(at(0), thirty_seconds());
+        holder.handle_handover_told(at(1_000), Ttl::from_secs(10).unwrap());
+        assert_eq!(holder.deadline(), at(8_000));
+        holder.handle_handover_over();
+        assert_eq!(holder.deadline(), at(27_000));
+    }
+
+    #[test]
+    fn any_heartbeat_leaves_room_for_a_second_try() {
+        for ttl in [1, 2, 5, 30, 86_400] {
+            for heartbeat in [Duration::ZERO, Duration::from_secs(10), Duration::MAX] {
+                let ttl = Ttl::from_secs(ttl).unwrap();
+                let mut holder = Holder::with_heartbeat(at(0), ttl, heartbeat);
+                let Action::Wait(first) = holder.poll(at(0)) else { panic!("nothing is due yet") };
+                assert!(first < holder.deadline(), "{ttl} {heartbeat:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,822 @@
+//! The one place where it is decided who holds a key: `(slot, command, now) -> decision + events`.
+//!
+//! [`decide`] must stay pure. A store brings the slot of the key and its own time, calls it, and makes the decision
+//! durable before anybody sees any of it. Whatever the store, the server or a client might want to know better than
+//! this function is a rule in the wrong place.
+
+use std::time::Duration;
+
+use crate::event::{EndReason, Event, EventKind, Seq};
+use crate::name::{Fence, Key, LeaseId, Meta, Owner, Reason};
+use crate::time::{StoreTime, Ttl};
+
+/// How long a lease id that has ended is remembered, so that a late copy of its acquire is not granted again. Events
+/// and the sequence numbers of free keys are kept for the same time.
+pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
+
+/// How many leases one owner may hold, unless the store is told otherwise.
+pub const LEASES_PER_OWNER: u32 = 10_000;
+
+/// Everything a store keeps about one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// The number of the last event of the key.
+    pub seq: Seq,
+    /// The lease, as it was last written; it may have expired since.
+    pub lease: Option<Lease>,
+    /// Since when there has been no lease.
+    pub vacant_since: StoreTime,
+}
+
+impl Slot {
+    /// The slot of a key that the store does not know. `floor` is at least the last number of every forgotten key.
+    pub const fn unknown(floor: Seq) -> Self {
+        Self { seq: floor, lease: None, vacant_since: StoreTime::ZERO }
+    }
+
+    /// The lease, if it has not expired.
+    pub fn live(&self, now: StoreTime) -> Option<&Lease> {
+        self.lease.as_ref().filter(|lease| !lease.is_expired(now))
+    }
+
+    /// When something will be due on this key by itself: an expiry, or a hand-over request that runs out.
+    pub fn due_at(&self) -> Option<StoreTime> {
+        let lease = self.lease.as_ref()?;
+        let request = lease.request.as_deref();
+        let request_due =
+            request.map(|r| r.silence_ends_at().map_or(r.lapses_at, |end| end.min(r.lapses_at)));
+        Some(request_due.map_or(lease.expires_at, |due| due.min(lease.expires_at)))
+    }
+
+    /// Whether the key has been free for so long that the store may forget it.
+    pub fn is_forgettable(&self, now: StoreTime) -> bool {
+        self.lease.is_none() && self.vacant_since + REMEMBERED <= now
+    }
+}
+
+/// A promise with a deadline: `owner` may act on the key, with `fence`, until `expires_at`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it, as shown to people.
+    pub owner: Owner,
+    /// The secret that proves it.
+    pub lease_id: LeaseId,
+    /// Larger than that of every earlier grant of the key; renewal keeps it.
+    pub fence: Fence,
+    /// When it was granted.
+    pub acquired_at: StoreTime,
+    /// When it was last extended.
+    pub renewed_at: StoreTime,
+    /// From this moment on it is over, whether or not anybody has noticed.
+    pub expires_at: StoreTime,
+    /// How long a renewal lasts.
+    pub ttl: Ttl,
+    /// Whether the holder has released it softly and not come back since.
+    pub leaving: bool,
+    /// What else is known about the holder.
+    pub meta: Meta,
+    /// Somebody's request to have it handed over.
+    pub request: Option<Box<Request>>,
+}
+
+impl Lease {
+    /// Expired means `expires_at <= now` on the store's clock: a predicate, not something that a sweeper does.
+    pub fn is_expired(&self, now: StoreTime) -> bool {
+        self.expires_at <= now
+    }
+}
+
+/// Somebody's request that the holder hands its lease over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The number of the event that announced it; answers name it.
+    pub seq: Seq,
+    /// What the lease would be granted to.
+    pub bid: Bid,
+    /// What happens when the holder has been told and does not answer.
+    pub on_silence: OnSilence,
+    /// How long the holder has to answer, from when it was told.
+    pub countdown: Ttl,
+    /// When the holder was told.
+    pub told_at: Option<StoreTime>,
+    /// When the request lapses, unless whoever asks repeats it: it is withdrawn if they leave.
+    pub lapses_at: StoreTime,
+}
+
+impl Request {
+    /// When silence becomes an answer; not before the holder has been told.
+    pub fn silence_ends_at(&self) -> Option<StoreTime> {
+        self.told_at.map(|told_at| told_at + self.countdown.as_duration())
+    }
+}
+
+/// What a holder's silence means when it was asked to hand over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnSilence {
+    /// The lease goes to whoever asked.
+    Grant,
+    /// The holder keeps it.
+    Refuse,
+}
+
+/// What somebody who wants a lease brings along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bid {
+    /// Fixed before the first attempt, so that a repeated attempt is recognised.
+    pub lease_id: LeaseId,
+    /// Who wants it.
+    pub owner: Owner,
+    /// For how long at a time.
+    pub ttl: Ttl,
+    /// What else is known about them.
+    pub meta: Meta,
+}
+
+/// What a holder shows to prove that the lease is its own: both must match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The secret.
+    pub lease_id: LeaseId,
+    /// The fence of the grant.
+    pub fence: Fence,
+}
+
+/// Everything that can be asked of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Get the lease if the key is free. Repeating it with the same lease id is safe, and extends it.
+    Acquire(Bid),
+    /// Keep it for another TTL (a new one, if given). An expired lease is never revived.
+    Renew {
+        /// Whose it is.
+        claim: Claim,
+        /// A new TTL from now on.
+        ttl: Option<Ttl>,
+    },
+    /// Give it back.
+    Release(Claim),
+    /// Give it back unless the holder returns within `grace`: a closed page and a reloaded one look the same.
+    SoftRelease {
+        /// Whose it is.
+        claim: Claim,
+        /// How long the holder has to come back.
+        grace: Ttl,
+    },
+    /// Come back to it under a new lease id: the old one may have been copied along with the page.
+    Resume {
+        /// Whose it is.
+        claim: Claim,
+        /// The lease id from now on.
+        next: LeaseId,
+    },
+    /// Take it from its holder. Whether one may is for the door to know.
+    TakeOver {
+        /// The fence of the lease that is to be taken, as the taker saw it.
+        seen: Fence,
+        /// Who takes it.
+        bid: Bid,
+        /// Why.
+        reason: Reason,
+    },
+    /// Request that the holder hands it over. Repeated while one waits for the answer.
+    RequestHandover {
+        /// The fence of the lease that is wanted, as the asker saw it.
+        seen: Fence,
+        /// Who asks.
+        bid: Bid,
+        /// What happens when the holder does not answer.
+        on_silence: OnSilence,
+        /// How long the holder has to answer, from when it was told.
+        countdown: Ttl,
+        /// How long the request stands without being repeated.
+        patience: Ttl,
+    },
+    /// The holder says that it knows of the request: from now on, its silence counts.
+    HandoverTold {
+        /// Whose the lease is.
+        claim: Claim,
+        /// Which request.
+        request: Seq,
+    },
+    /// The holder answers the request.
+    AnswerHandover {
+        /// Whose the lease is.
+        claim: Claim,
+        /// Which request.
+        request: Seq,
+        /// Whether to hand over.
+        hand_over: bool,
+    },
+    /// Whoever fixed this lease id wants nothing any more: its request is withdrawn, its lease released, and a copy of
+    /// its acquire that is still on the way will not be granted.
+    Withdraw {
+        /// The lease id.
+        lease_id: LeaseId,
+    },
+    /// Is this fence still the current one? Advice; the real guard is a conditional write.
+    Check {
+        /// The fence.
+        fence: Fence,
+    },
+    /// Do what is due by itself, such as announcing an expiry, and nothing else.
+    Settle,
+}
+
+impl Command {
+    /// The lease id that the command comes with: a store says whether it remembers that one as ended.
+    pub fn lease_id(&self) -> Option<&LeaseId> {
+        match self {
+            Self::Acquire(bid) | Self::TakeOver { bid, .. } | Self::RequestHandover { bid, .. } => {
+                Some(&bid.lease_id)
+            }
+            Self::Release(claim)
+            | Self::Renew { claim, .. }
+            | Self::SoftRelease { claim, .. }
+            | Self::Resume { claim, .. }
+            | Self::HandoverTold { claim, .. }
+            | Self::AnswerHandover { claim, .. } => Some(&claim.lease_id),
+            Self::Withdraw { lease_id } => Some(lease_id),
+            Self::Check { .. } | Self::Settle => None,
+        }
+    }
+
+    /// Who would get a lease by this command: a store says whether they already hold as many as they may.
+    pub fn bidder(&self) -> Option<&Owner> {
+        match self {
+            Self::Acquire(bid) | Self::TakeOver { bid, .. } | Self::RequestHandover { bid, .. } => {
+                Some(&bid.owner)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the store knows besides the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// The time on the store's clock.
+    pub now: StoreTime,
+    /// The last fence that the store has given out, on any key; 0 if none.
+    pub last_fence: u64,
+    /// Why the command's lease id is over, if the store remembers that it is.
+    pub remembered: Option<LossReason>,
+    /// Whether the command's bidder already holds as many leases as it may.
+    pub owner_is_full: bool,
+}
+
+/// What is to be done: written whole or not at all, and told to nobody before that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The answer to the command.
+    pub outcome: Outcome,
+    /// The slot as it is to be from now on; `None` when nothing changes.
+    pub slot: Option<Slot>,
+    /// What has happened, in order.
+    pub events: Vec<Event>,
+    /// The lease ids that are to be remembered as over.
+    pub ended: Vec<(LeaseId, LossReason)>,
+    /// The last fence given out, now.
+    pub last_fence: u64,
+}
+
+/// The answer to a command. Being refused is a value like any other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lease is yours.
+    Granted {
+        /// The lease.
+        lease: Lease,
+        /// Whether it already was, and has been extended.
+        extended: bool,
+    },
+    /// The lease is still yours, for another TTL. It may carry somebody's request to hand it over.
+    Renewed(Lease),
+    /// The lease was yours and is free now.
+    Released,
+    /// The lease is yours for a little longer.
+    Shortened(Lease),
+    /// Somebody else holds it.
+    Held(Held),
+    /// The lease is not yours, or not any more.
+    Lost {
+        /// Why.
+        because: LossReason,
+        /// Who holds the key instead, if anybody.
+        held: Option<Held>,
+    },
+    /// The holder has been asked, or still is.
+    Requested {
+        /// The holder.
+        held: Held,
+        /// The request.
+        request: Request,
+    },
+    /// Somebody else has asked before; only one may at a time.
+    RequestedByAnother {
+        /// The holder.
+        held: Held,
+        /// Who has asked.
+        by: Owner,
+    },
+    /// The request is known to the holder, whose time to answer runs until then.
+    Told {
+        /// When silence counts as an answer.
+        ends_at: StoreTime,
+    },
+    /// The lease was handed over.
+    HandedOver {
+        /// To whom.
+        to: Owner,
+    },
+    /// The holder keeps the lease, and whoever asked will learn it.
+    Refused,
+    /// There is no such request (any more).
+    NoRequest,
+    /// Whatever the lease id stood for is over.
+    Withdrawn,
+    /// What is known about a fence.
+    Checked {
+        /// Whether it is the current one.
+        current: bool,
+        /// The live lease of the key, seen from outside.
+        held: Option<Held>,
+    },
+    /// What was due has been done.
+    Settled,
+    /// The bidder already holds as many leases as it may.
+    OwnerIsFull,
+    /// The store has given out its last fence, 2^53 - 1.
+    FencesExhausted,
+}
+
+/// What others may know about a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Who holds it.
+    pub by: Owner,
+    /// Until when, unless it is renewed.
+    pub until: StoreTime,
+    /// Its fence, for a take-over or a request to name.
+    pub fence: Fence,
+    /// What else is known about the holder.
+    pub meta: Meta,
+}
+
+impl From<&Lease> for Held {
+    fn from(lease: &Lease) -> Self {
+        Self {
+            by: lease.owner.clone(),
+            until: lease.expires_at,
+            fence: lease.fence,
+            meta: lease.meta.clone(),
+        }
+    }
+}
+
+/// Why a lease id stands for nothing (any more).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LossReason {
+    /// It was released.
+    Released,
+    /// Its time ran out.
+    Expired,
+    /// Its holder left softly and did not come back.
+    Disconnected,
+    /// It was taken over.
+    TakenOver,
+    /// It was handed over.
+    HandedOver,
+    /// Its holder came back to it under a new lease id.
+    Resumed,
+    /// It stood for a request to hand over, which was refused.
+    Refused,
+    /// It was withdrawn.
+    Withdrawn,
+    /// The store knows nothing of it: it never was, or ended longer ago than it remembers.
+    Unknown,
+}
+
+impl LossReason {
+    /// All of them, with the word that stores and the wire use for each.
+    pub const WORDS: [(Self, &'static str); 9] = [
+        (Self::Released, "released"),
+        (Self::Expired, "expired"),
+        (Self::Disconnected, "disconnected"),
+        (Self::TakenOver, "taken_over"),
+        (Self::HandedOver, "handed_over"),
+        (Self::Resumed, "resumed"),
+        (Self::Refused, "refused"),
+        (Self::Withdrawn, "withdrawn"),
+        (Self::Unknown, "unknown"),
+    ];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        Self::WORDS.iter().find(|(reason, _)| *reason == self).map_or("unknown", |(_, word)| word)
+    }
+
+    /// The reason that `word` stands for.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(_, known)| *known == word).map(|(reason, _)| *reason)
+    }
+}
+
+impl From<&EndReason> for LossReason {
+    fn from(reason: &EndReason) -> Self {
+        match reason {
+            EndReason::Released => Self::Released,
+            EndReason::Expired => Self::Expired,
+            EndReason::Disconnected => Self::Disconnected,
+            EndReason::TakenOver { .. } => Self::TakenOver,
+            EndReason::HandedOver { .. } => Self::HandedOver,
+        }
+    }
+}
+
+/// Decides one command on one key.
+pub fn decide(key: &Key, slot: &Slot, command: &Command, context: &Context) -> Decision {
+    let mut step = Step::new(key, slot, context);
+    step.settle();
+    let outcome = match command {
+        Command::Acquire(bid) => step.acquire(bid),
+        Command::Renew { claim, ttl } => step.renew(claim, *ttl),
+        Command::Release(claim) => step.release(claim),
+        Command::SoftRelease { claim, grace } => step.soft_release(claim, *grace),
+        Command::Resume { claim, next } => step.resume(claim, *next),
+        Command::TakeOver { seen, bid, reason } => step.take_over(*seen, bid, reason),
+        Command::RequestHandover { seen, bid, on_silence, countdown, patience } => {
+            step.request_handover(*seen, bid, *on_silence, *countdown, *patience)
+        }
+        Command::HandoverTold { claim, request } => step.handover_told(claim, *request),
+        Command::AnswerHandover { claim, request, hand_over } => {
+            step.answer_handover(claim, *request, *hand_over)
+        }
+        Command::Withdraw { lease_id } => step.withdraw(*lease_id),
+        Command::Check { fence } => step.check(*fence),
+        Command::Settle => Outcome::Settled,
+    };
+    step.finish(outcome)
+}
+
+/// One decision in the making. After [`Step::settle`], a lease that is there is live.
+struct Step<'a> {
+    key: &'a Key,
+    context: &'a Context,
+    slot: Slot,
+    changed: bool,
+    events: Vec<Event>,
+    ended: Vec<(LeaseId, LossReason)>,
+    last_fence: u64,
+}
+
+impl<'a> Step<'a> {
+    fn new(key: &'a Key, slot: &Slot, context: &'a Context) -> Self {
+        let last_fence = context.last_fence;
+        Self {
+            key,
+            context,
+            slot: slot.clone(),
+            changed: false,
+            events: Vec::new(),
+            ended: Vec::new(),
+            last_fence,
+        }
+    }
+
+    fn finish(self, outcome: Outcome) -> Decision {
+        let slot = self.changed.then_some(self.slot);
+        Decision { outcome, slot, events: self.events, ended: self.ended, last_fence: self.last_fence }
+    }
+
+    // --- what is due by itself, in the order in which it became due ---
+
+    fn settle(&mut self) {
+        let now = self.context.now;
+        let Some(lease) = &self.slot.lease else { return };
+        let (expires_at, leaving) = (lease.expires_at, lease.leaving);
+        if let Some(request) = lease.request.clone() {
+            let silence = request.silence_ends_at().filter(|end| *end <= now && *end < expires_at);
+            if request.lapses_at <= now {
+                self.withdraw_request(&request);
+            } else if silence.is_some() {
+                self.settle_silence(&request);
+            }
+        }
+        // A lease that has just been handed over begins now: only the old one can have expired.
+        if self.slot.lease.as_ref().is_some_and(|lease| lease.is_expired(now)) {
+            self.end(if leaving { EndReason::Disconnected } else { EndReason::Expired });
+        }
+    }
+
+    fn settle_silence(&mut self, request: &Request) {
+        match request.on_silence {
+            OnSilence::Grant if self.hand_over(&request.bid) => {}
+            OnSilence::Grant | OnSilence::Refuse => self.refuse(request, true),
+        }
+    }
+
+    // --- acquire and its relatives ---
+
+    fn acquire(&mut self, bid: &Bid) -> Outcome {
+        match self.answer_bid(bid) {
+            Ok(outcome) => outcome,
+            Err(held) => Outcome::Held(held),
+        }
+    }
+
+    fn take_over(&mut self, seen: Fence, bid: &Bid, reason: &Reason) -> Outcome {
+        match self.answer_bid(bid) {
+            Ok(outcome) => outcome,
+            Err(held) if held.fence != seen => Outcome::Held(held),
+            Err(_) if self.context.owner_is_full => Outcome::OwnerIsFull,
+            Err(_) => {
+                let reason = EndReason::TakenOver { by: bid.owner.clone(), reason: reason.clone() };
+                self.replace(reason, bid).unwrap_or(Outcome::FencesExhausted)
+            }
+        }
+    }
+
+    fn request_handover(
+        &mut self,
+        seen: Fence,
+        bid: &Bid,
+        on_silence: OnSilence,
+        countdown: Ttl,
+        patience: Ttl,
+    ) -> Outcome {
+        let held = match self.answer_bid(bid) {
+            Ok(outcome) => return outcome,
+            Err(held) => held,
+        };
+        let lapses_at = self.context.now + patience.as_duration();
+        match self.pending_request() {
+            Some(request) if request.bid.lease_id == bid.lease_id => {
+                let request = Request { lapses_at, ..request };
+                self.set_request(Some(request.clone()));
+                Outcome::Requested { held, request }
+            }
+            Some(request) => Outcome::RequestedByAnother { held, by: request.bid.owner },
+            None if held.fence != seen => Outcome::Held(held),
+            None if self.context.owner_is_full => Outcome::OwnerIsFull,
+            None => {
+                self.tell(EventKind::HandoverRequested { by: bid.owner.clone(), on_silence });
+                let (seq, told_at, bid) = (self.slot.seq, None, bid.clone());
+                let request = Request { seq, bid, on_silence, countdown, told_at, lapses_at };
+                self.set_request(Some(request.clone()));
+                Outcome::Requested { held, request }
+            }
+        }
+    }
+
+    /// What every bid begins with. `Err` when somebody else holds the key.
+    fn answer_bid(&mut self, bid: &Bid) -> Result<Outcome, Held> {
+        if let Some(lease) = self.slot.lease.clone()
+            && lease.lease_id == bid.lease_id
+            && lease.owner == bid.owner
+        {
+            return Ok(Outcome::Granted { lease: self.extend(lease, bid.ttl), extended: true });
+        }
+        if let Some(because) = self.over(bid.lease_id) {
+            return Ok(Outcome::Lost { because, held: self.held() });
+        }
+        match self.held() {
+            Some(held) => Err(held),
+            None if self.context.owner_is_full => Ok(Outcome::OwnerIsFull),
+            None => Ok(self.grant(bid).unwrap_or(Outcome::FencesExhausted)),
+        }
+    }
+
+    // --- what only the holder may do ---
+
+    fn renew(&mut self, claim: &Claim, ttl: Option<Ttl>) -> Outcome {
+        match self.claimed(claim) {
+            Ok(lease) => {
+                let ttl = ttl.unwrap_or(lease.ttl);
+                Outcome::Renewed(self.extend(lease, ttl))
+            }
+            Err(lost) => lost,
+        }
+    }
+
+    fn release(&mut self, claim: &Claim) -> Outcome {
+        if let Err(lost) = self.claimed(claim) {
+            return lost;
+        }
+        self.end(EndReason::Released);
+        Outcome::Released
+    }
+
+    fn soft_release(&mut self, claim: &Claim, grace: Ttl) -> Outcome {
+        let mut lease = match self.claimed(claim) {
+            Ok(lease) => lease,
+            Err(lost) => return lost,
+        };
+        let expires_at = lease.expires_at.min(self.context.now + grace.as_duration());
+        if !lease.leaving || expires_at < lease.expires_at {
+            lease.leaving = true;
+            lease.expires_at = expires_at;
+            self.set_lease(lease.clone());
+            self.tell(EventKind::Shortened { expires_at });
+        }
+        Outcome::Shortened(lease)
+    }
+
+    fn resume(&mut self, claim: &Claim, next: LeaseId) -> Outcome {
+        let already = Claim { lease_id: next, fence: claim.fence };
+        let mut lease = match self.claimed(&already).or_else(|_| self.claimed(claim)) {
+            Ok(lease) => lease,
+            Err(lost) => return lost,
+        };
+        if lease.lease_id != next {
+            self.ended.push((lease.lease_id, LossReason::Resumed));
+            lease.lease_id = next;
+        }
+        let ttl = lease.ttl;
+        Outcome::Granted { lease: self.extend(lease, ttl), extended: true }
+    }
+
+    fn handover_told(&mut self, claim: &Claim, seq: Seq) -> Outcome {
+        let mut request = match self.claimed_request(claim, seq) {
+            Ok(request) => request,
+            Err(outcome) => return outcome,
+        };
+        let told_at = *request.told_at.get_or_insert(self.context.now);
+        let ends_at = told_at + request.countdown.as_duration();
+        if self.pending_request().is_some_and(|pending| pending.told_at.is_none()) {
+            let by = request.bid.owner.clone();
+            self.set_request(Some(request));
+            self.tell(EventKind::HandoverTold { by, ends_at });
+        }
+        Outcome::Told { ends_at }
+    }
+
+    fn answer_handover(&mut self, claim: &Claim, seq: Seq, hand_over: bool) -> Outcome {
+        let request = match self.claimed_request(claim, seq) {
+            Ok(request) => request,
+            Err(outcome) => return outcome,
+        };
+        if !hand_over {
+            self.refuse(&request, false);
+            return Outcome::Refused;
+        }
+        let to = request.bid.owner.clone();
+        if self.hand_over(&request.bid) { Outcome::HandedOver { to } } else { Outcome::FencesExhausted }
+    }
+
+    // --- what anybody may do ---
+
+    fn withdraw(&mut self, lease_id: LeaseId) -> Outcome {
+        let holds = self.slot.lease.as_ref().is_some_and(|lease| lease.lease_id == lease_id);
+        if holds {
+            self.end(EndReason::Released);
+        } else if let Some(request) =
+            self.pending_request().filter(|request| request.bid.lease_id == lease_id)
+        {
+            self.withdraw_request(&request);
+        } else if self.over(lease_id).is_none() {
+            self.ended.push((lease_id, LossReason::Withdrawn));
+        }
+        Outcome::Withdrawn
+    }
+
+    fn check(&self, fence: Fence) -> Outcome {
+        let held = self.held();
+        Outcome::Checked { current: held.as_ref().is_some_and(|held| held.fence == fence), held }
+    }
+
+    // --- the few ways in which a slot changes ---
+
+    /// Gives the free key to the bidder. `None` when there is no fence left to give with it.
+    fn grant(&mut self, bid: &Bid) -> Option<Outcome> {
+        let now = self.context.now;
+        let fence = Fence::new(self.last_fence + 1).ok()?;
+        let expires_at = now + bid.ttl.as_duration();
+        let lease = Lease {
+            owner: bid.owner.clone(),
+            lease_id: bid.lease_id,
+            fence,
+            acquired_at: now,
+            renewed_at: now,
+            expires_at,
+            ttl: bid.ttl,
+            leaving: false,
+            meta: bid.meta.clone(),
+            request: None,
+        };
+        self.last_fence = fence.get();
+        self.set_lease(lease.clone());
+        self.tell(EventKind::Granted { expires_at, meta: bid.meta.clone() });
+        Some(Outcome::Granted { lease, extended: false })
+    }
+
+    /// Ends the lease and gives the key to the bidder; changes nothing when there is no fence left.
+    fn replace(&mut self, reason: EndReason, bid: &Bid) -> Option<Outcome> {
+        Fence::new(self.last_fence + 1).ok()?;
+        self.end(reason);
+        self.grant(bid)
+    }
+
+    fn hand_over(&mut self, bid: &Bid) -> bool {
+        self.replace(EndReason::HandedOver { to: bid.owner.clone() }, bid).is_some()
+    }
+
+    /// Extends the lease. It never shortens it: a copy of an older renewal with a shorter TTL may come in late, after
+    /// the holder was promised more.
+    fn extend(&mut self, mut lease: Lease, ttl: Ttl) -> Lease {
+        let now = self.context.now;
+        let was_leaving = std::mem::take(&mut lease.leaving);
+        lease.ttl = ttl;
+        lease.renewed_at = now;
+        lease.expires_at = lease.expires_at.max(now + ttl.as_duration());
+        self.set_lease(lease.clone());
+        if was_leaving {
+            self.tell(EventKind::Resumed { expires_at: lease.expires_at });
+        }
+        lease
+    }
+
+    /// Ends the lease that is there.
+    fn end(&mut self, because: EndReason) {
+        if let Some(lease) = &self.slot.lease {
+            self.ended.push((lease.lease_id, LossReason::from(&because)));
+            self.tell(EventKind::Ended { because });
+            self.slot.lease = None;
+            self.slot.vacant_since = self.context.now;
+        }
+    }
+
+    fn refuse(&mut self, request: &Request, silent: bool) {
+        self.ended.push((request.bid.lease_id, LossReason::Refused));
+        self.set_request(None);
+        self.tell(EventKind::HandoverRefused { by: request.bid.owner.clone(), silent });
+    }
+
+    fn withdraw_request(&mut self, request: &Request) {
+        self.ended.push((request.bid.lease_id, LossReason::Withdrawn));
+        self.set_request(None);
+        self.tell(EventKind::HandoverWithdrawn { by: request.bid.owner.clone() });
+    }
+
+    fn set_lease(&mut self, lease: Lease) {
+        self.slot.lease = Some(lease);
+        self.changed = true;
+    }
+
+    fn set_request(&mut self, request: Option<Request>) {
+        if let Some(lease) = self.slot.lease.as_mut() {
+            lease.request = request.map(Box::new);
+            self.changed = true;
+        }
+    }
+
+    /// Adds an event about the lease that is there.
+    fn tell(&mut self, kind: EventKind) {
+        if let Some(lease) = &self.slot.lease {
+            self.slot.seq += 1;
+            self.changed = true;
+            let (fence, owner) = (lease.fence, lease.owner.clone());
+            self.events.push(Event {
+                key: self.key.clone(),
+                seq: self.slot.seq,
+                at: self.context.now,
+                fence,
+                owner,
+                kind,
+            });
+        }
+    }
+
+    // --- what is there ---
+
+    fn held(&self) -> Option<Held> {
+        self.slot.lease.as_ref().map(Held::from)
+    }
+
+    fn pending_request(&self) -> Option<Request> {
+        self.slot.lease.as_ref()?.request.as_deref().cloned()
+    }
+
+    /// The lease, if the claim matches it; `Lost` otherwise.
+    fn claimed(&self, claim: &Claim) -> Result<Lease, Outcome> {
+        match &self.slot.lease {
+            Some(lease) if lease.lease_id == claim.lease_id && lease.fence == claim.fence => {
+                Ok(lease.clone())
+            }
+            _ => {
+                let because = self.over(claim.lease_id).unwrap_or(LossReason::Unknown);
+                Err(Outcome::Lost { because, held: self.held() })
+            }
+        }
+    }
+
+    fn claimed_request(&self, claim: &Claim, seq: Seq) -> Result<Request, Outcome> {
+        let lease = self.claimed(claim)?;
+        lease.request.filter(|request| request.seq == seq).map(|request| *request).ok_or(Outcome::NoRequest)
+    }
+
+    /// Why the command's lease id is over: because of what was just settled, or from the store's memory.
+    fn over(&self, lease_id: LeaseId) -> Option<LossReason> {
+        let just_now = self.ended.iter().find(|(id, _)| *id == lease_id).map(|(_, reason)| *reason);
+        just_now.or(self.context.remembered)
+    }
+}

@@ -1,0 +1,24 @@
+//! The rules of Leasehold.
+//!
+//! A lease is a promise with a deadline: holder H may act on key K, with fence F, until T. This crate decides
+//! every transition of a lease ([`lease::decide`]) and plans what a holder does about its own ([`holder::Holder`]).
+//!
+//! It must never read a clock, sleep, draw a random number, or do IO: `now` and randomness are arguments. That is
+//! why the same code runs in the server, in a worker, in the command line and, compiled to WebAssembly, in a tab.
+
+#![forbid(unsafe_code)]
+
+pub mod backoff;
+pub mod event;
+pub mod holder;
+pub mod lease;
+pub mod name;
+pub mod time;
+pub mod wire;
+
+pub use backoff::Backoff;
+pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
+pub use holder::{Holder, Lost};
+pub use lease::{Command, Context, Decision, Held, Lease, OnSilence, Outcome, Slot, decide};
+pub use name::{Fence, Invalid, Key, LeaseId, Meta, Owner, Reason};
+pub use time::{HolderTime, StoreTime, Ttl};

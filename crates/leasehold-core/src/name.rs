@@ -1,0 +1,397 @@
+//! The names and numbers that come in from outside, each parsed once at the edge into a type of its own.
+//!
+//! Every limit has its name here. A value of one of these types is valid: nothing further in checks it again.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What was wrong with a piece of input, which rule it broke, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {value}: {rule}; {fix}")]
+pub struct Invalid {
+    /// What kind of thing it was meant to be.
+    pub what: &'static str,
+    /// The offending value, quoted, escaped and cut to a readable length; never a secret.
+    pub value: String,
+    /// The rule that it broke.
+    pub rule: String,
+    /// What to do instead.
+    pub fix: String,
+}
+
+impl Invalid {
+    /// An error about `value`, which is quoted, escaped and cut short here.
+    pub fn new(what: &'static str, value: &str, rule: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { what, value: quoted(value), rule: rule.into(), fix: fix.into() }
+    }
+}
+
+/// How much of an offending value an error repeats.
+const QUOTED_CHARS: usize = 60;
+
+fn quoted(value: &str) -> String {
+    let mut shown: String = value.chars().take(QUOTED_CHARS).collect();
+    if shown.len() < value.len() {
+        shown.push('…');
+    }
+    format!("{shown:?}")
+}
+
+/// What is leased: `door/name`, such as `doc/minutes`, `job/analyses/42` or `run/nightly-report`.
+///
+/// The door keeps documents, jobs and programs from ever meeting on the same key.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// The longest key, in bytes, door included.
+    pub const MAX_BYTES: usize = 512;
+    /// The longest door, in bytes.
+    pub const MAX_DOOR_BYTES: usize = 16;
+
+    /// Reads a key, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let refuse = |rule: String, fix: String| Err(Invalid::new("key", text, rule, fix));
+        if text.len() > Self::MAX_BYTES {
+            let rule = format!("a key has at most {} bytes, this one has {}", Self::MAX_BYTES, text.len());
+            return refuse(rule, "shorten it, or use a hash of it".into());
+        }
+        let Some((door, name)) = text.split_once('/') else {
+            let suggestion = if text.is_empty() { "nightly" } else { text };
+            return refuse(
+                "a key is `door/name`, this one has no door".into(),
+                format!("write `run/{suggestion}`"),
+            );
+        };
+        if !is_door(door) {
+            let rule = format!("the door is 1 to {} of a-z, 0-9 and -, a letter first", Self::MAX_DOOR_BYTES);
+            return refuse(rule, "begin the key with doc/, job/, run/ or a door of your own".into());
+        }
+        if name.is_empty() {
+            return refuse("the name after the door is empty".into(), format!("write `{door}/something`"));
+        }
+        if let Some(rule) = unprintable(name) {
+            return refuse(rule.into(), "use printable characters, with no space at either end".into());
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The whole key, `door/name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The part before the first slash.
+    pub fn door(&self) -> &str {
+        self.0.split_once('/').map_or("", |(door, _)| door)
+    }
+
+    /// The part after the first slash.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, name)| name)
+    }
+}
+
+fn is_door(door: &str) -> bool {
+    door.len() <= Key::MAX_DOOR_BYTES
+        && door.starts_with(|c: char| c.is_ascii_lowercase())
+        && door.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+/// Which rule of printable text `text` breaks: what is shown to people must not be able to fool them.
+fn unprintable(text: &str) -> Option<&'static str> {
+    if text.chars().any(|c| c.is_control() || is_invisible(c)) {
+        Some("control and invisible characters are not allowed")
+    } else if text.trim() != text {
+        Some("it must not begin or end with white space")
+    } else {
+        None
+    }
+}
+
+/// Characters that reorder or hide the text around them.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}')
+}
+
+/// Who holds a lease, as shown to people.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    /// The longest owner name, in bytes.
+    pub const MAX_BYTES: usize = 256;
+
+    /// Reads an owner's name, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        short_text("owner", text, Self::MAX_BYTES)?;
+        if text.is_empty() {
+            return Err(Invalid::new(
+                "owner",
+                text,
+                "an owner has a name",
+                "say who it is, such as `worker-7`",
+            ));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a lease was taken over, in the words of whoever did it; may be empty.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Reason(Box<str>);
+
+impl Reason {
+    /// The longest reason, in bytes.
+    pub const MAX_BYTES: usize = 512;
+
+    /// Reads a reason, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        short_text("reason", text, Self::MAX_BYTES)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The words.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn short_text(what: &'static str, text: &str, max_bytes: usize) -> Result<(), Invalid> {
+    if text.len() > max_bytes {
+        let rule = format!("at most {max_bytes} bytes, this one has {}", text.len());
+        return Err(Invalid::new(what, text, rule, "shorten it"));
+    }
+    match unprintable(text) {
+        Some(rule) => Err(Invalid::new(what, text, rule, "use printable characters only")),
+        None => Ok(()),
+    }
+}
+
+macro_rules! shown_as_text {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:?})", stringify!($name), self.as_str())
+            }
+        }
+        impl std::str::FromStr for $name {
+            type Err = Invalid;
+            fn from_str(text: &str) -> Result<Self, Invalid> {
+                Self::parse(text)
+            }
+        }
+    )*};
+}
+
+shown_as_text!(Key, Owner, Reason);
+
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Owner {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The secret that proves a lease is one's own: a UUID v4, fixed by the caller before its first attempt.
+///
+/// It has no `Display` and no serde on purpose, and its `Debug` hides it: to hand it to its owner, [`LeaseId::reveal`] it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(uuid::Uuid);
+
+impl LeaseId {
+    /// A lease id from 16 random bytes, which the caller draws: there is no randomness here.
+    pub const fn from_random(bytes: [u8; 16]) -> Self {
+        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    }
+
+    /// Reads a UUID v4. The error does not repeat the text: it may be somebody's secret.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        match uuid::Uuid::try_parse(text) {
+            Ok(id) if id.get_version_num() == 4 => Ok(Self(id)),
+            _ => Err(Invalid {
+                what: "lease id",
+                value: "(hidden)".into(),
+                rule: "a lease id is a UUID of version 4".into(),
+                fix: "make one with your language's random UUID function, and keep it secret".into(),
+            }),
+        }
+    }
+
+    /// The 16 bytes, for a store to keep.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    /// The id that was kept as these bytes, if they are those of a UUID v4.
+    pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
+        let id = uuid::Uuid::from_bytes(bytes);
+        (id.get_version_num() == 4).then_some(Self(id))
+    }
+
+    /// The secret in the clear. Only for the holder itself and for the store: never for a list, an event or a log.
+    pub fn reveal(&self) -> String {
+        self.0.hyphenated().to_string()
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseId(hidden)")
+    }
+}
+
+/// A number that grows with every grant of a key, for whatever the lease protects to compare: an older one is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// The largest fence: the largest whole number that JavaScript and JSON carry exactly, 2^53 - 1.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// This fence, if it lies between 1 and [`Fence::MAX`].
+    pub fn new(number: u64) -> Result<Self, Invalid> {
+        if (1..=Self::MAX.0).contains(&number) {
+            return Ok(Self(number));
+        }
+        let rule = format!("a fence lies between 1 and {}", Self::MAX.0);
+        Err(Invalid::new(
+            "fence",
+            &number.to_string(),
+            rule,
+            "pass on the fence that came with the grant, unchanged",
+        ))
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What else is known about a holder (display name, tab, reason …), for showing. Empty most of the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta(Option<Box<BTreeMap<String, String>>>);
+
+impl Meta {
+    /// The most that all names and values together may have, in bytes.
+    pub const MAX_BYTES: usize = 4 * 1024;
+
+    /// Takes these pairs, if they fit.
+    pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Result<Self, Invalid> {
+        let pairs: BTreeMap<String, String> = pairs.into_iter().collect();
+        let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > Self::MAX_BYTES {
+            let rule = format!("names and values have at most {} bytes together", Self::MAX_BYTES);
+            let value = format!("{} entries, {bytes} bytes", pairs.len());
+            return Err(Invalid::new("meta", &value, rule, "keep only what is shown to people"));
+        }
+        if let Some(name) = pairs.keys().find(|name| name.is_empty() || unprintable(name).is_some()) {
+            return Err(Invalid::new("meta name", name, "a name is printable and not empty", "rename it"));
+        }
+        if let Some(value) = pairs.values().find(|value| value.contains('\0')) {
+            return Err(Invalid::new("meta value", value, "no NUL characters", "remove them"));
+        }
+        Ok(Self((!pairs.is_empty()).then(|| Box::new(pairs))))
+    }
+
+    /// The value under `name`.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// All pairs, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(|pairs| pairs.iter()).map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether there is nothing in it.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_carries_its_door() {
+        let key = Key::parse("job/analyses/42").unwrap();
+        assert_eq!((key.door(), key.name()), ("job", "analyses/42"));
+        assert!(Key::parse("doc/会議の議事録").is_ok());
+    }
+
+    #[test]
+    fn a_bad_key_is_refused_with_its_rule_and_a_way_out() {
+        let long = format!("run/{}", "x".repeat(Key::MAX_BYTES));
+        let cases = [
+            ("", "no door"),
+            ("nightly", "write `run/nightly`"),
+            ("/x", "the door is"),
+            ("Run/x", "the door is"),
+            ("a-door-that-is-too-long/x", "the door is"),
+            ("run/", "is empty"),
+            ("run/ x", "white space"),
+            ("run/a\nb", "control"),
+            ("run/a\0b", "control"),
+            ("run/a\u{202E}b", "invisible"),
+            (long.as_str(), "at most 512 bytes"),
+        ];
+        for (text, expected) in cases {
+            let error = Key::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text:?}: {error}");
+            assert!(error.len() < 400, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lease_id_never_shows_itself() {
+        let id = LeaseId::from_random([7; 16]);
+        assert_eq!(format!("{id:?}"), "LeaseId(hidden)");
+        let error = LeaseId::parse("not-my-secret").unwrap_err().to_string();
+        assert!(!error.contains("not-my-secret"), "{error}");
+        assert_eq!(LeaseId::parse(&id.reveal()).unwrap(), id);
+        assert_eq!(LeaseId::from_bytes(*id.as_bytes()), Some(id));
+        assert_eq!(LeaseId::from_bytes([0; 16]), None);
+    }
+
+    #[test]
+    fn a_fence_fits_into_a_json_number() {
+        assert!(Fence::new(0).is_err());
+        assert!(Fence::new(1 << 53).is_err());
+        assert_eq!(Fence::new((1 << 53) - 1).unwrap(), Fence::MAX);
+    }
+
+    #[test]
+    fn meta_has_at_most_four_kibibytes() {
+        let pairs = |bytes: usize| [("n".to_owned(), "v".repeat(bytes - 1))];
+        assert!(Meta::new(pairs(Meta::MAX_BYTES)).is_ok());
+        assert!(Meta::new(pairs(Meta::MAX_BYTES + 1)).is_err());
+        assert!(Meta::new([(String::new(), "v".into())]).is_err());
+        assert!(Meta::new([]).unwrap().is_empty());
+    }
+}
