@@ -4,6 +4,9 @@
 //! durable before anybody sees any of it. Whatever the store, the server or a client might want to know better than
 //! this function is a rule in the wrong place.
 
+// An `Err` here is the answer itself, returned on the spot: boxing it would only cost an allocation.
+#![allow(clippy::result_large_err)]
+
 use std::time::Duration;
 
 use crate::event::{EndReason, Event, EventKind, Seq};

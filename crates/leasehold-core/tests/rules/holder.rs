@@ -1,0 +1,319 @@
+//! The holder's side against a store, over a network that delays, reorders and loses, on clocks that run at the same
+//! rate and share nothing else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::holder::{Action, Holder, Lost, margin};
+use leasehold_core::lease::{Command, OnSilence, Outcome};
+use leasehold_core::time::{HolderTime, StoreTime, Ttl};
+use proptest::prelude::*;
+
+use crate::world::{World, ask_command, bid, secs};
+
+fn at(millis: u64) -> HolderTime {
+    HolderTime::from_millis(millis)
+}
+
+// --- law 8, case by case ---
+
+#[test]
+fn law_08_an_older_answer_does_not_move_the_deadline() {
+    let mut holder = Holder::new(at(0), secs(30));
+    holder.handle_renewed(at(12_000), secs(30));
+    holder.handle_renewed(at(10_000), secs(30));
+    assert_eq!(holder.deadline(), at(39_000));
+}
+
+#[test]
+fn law_08_the_deadline_is_earlier_than_the_stores_by_the_margin() {
+    for seconds in [1, 2, 5, 15, 30, 300, 86_400] {
+        let ttl = secs(seconds);
+        let holder = Holder::new(at(7_000), ttl);
+        let margin = (ttl.as_duration() / 10).max(Duration::from_millis(500));
+        assert_eq!(holder.deadline() + margin, at(7_000) + ttl.as_duration(), "{seconds} s");
+    }
+}
+
+#[test]
+fn law_08_a_holder_that_polls_too_late_is_told_to_stop() {
+    let mut holder = Holder::new(at(0), secs(30));
+    assert_eq!(holder.poll(at(500_000)), Action::Stop(Lost::Deadline));
+    assert_eq!(holder.lost(), Some(Lost::Deadline));
+}
+
+/// The first confirmation arrived and its answer was lost: the store counts from the first, so must the holder.
+#[test]
+fn law_08_confirming_a_hand_over_again_does_not_push_the_deadline_back() {
+    let mut holder = Holder::new(at(0), secs(30));
+    holder.handle_handover_told(at(1_000), secs(10));
+    holder.handle_handover_told(at(5_000), secs(10));
+    assert_eq!(holder.deadline(), at(8_000));
+    holder.handle_renewed(at(6_000), secs(30));
+    assert_eq!(holder.deadline(), at(8_000), "a renewal does not answer the request");
+}
+
+/// A renewal may bring a shorter TTL. The plan has to follow it, or a healthy holder sleeps through its deadline.
+#[test]
+fn a_shorter_ttl_brings_the_next_renewal_forward() {
+    let mut holder = Holder::new(at(0), secs(300));
+    holder.handle_renewed(at(1_000), secs(5));
+    let Action::Wait(until) = holder.poll(at(1_000)) else { panic!("nothing is due yet") };
+    assert!(until < holder.deadline(), "{until:?} is not before {:?}", holder.deadline());
+    assert!(matches!(holder.poll(until), Action::Renew { .. }), "the time to renew comes before the end");
+}
+
+// --- the simulation ---
+
+/// What happens to one request and its answer; `None` is lost.
+#[derive(Clone, Copy, Debug)]
+struct Trip {
+    there: Option<u64>,
+    back: Option<u64>,
+    ttl: u64,
+    /// How long the holder is paused after sending it.
+    nap: u64,
+}
+
+const NONE: Trip = Trip { there: None, back: None, ttl: 30, nap: 0 };
+const GOOD: Trip = Trip { there: Some(50), back: Some(50), ttl: 30, nap: 0 };
+
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    Renewal { sent: u64, trip: Trip },
+    Renewed { sent: u64, ttl: Ttl },
+    Confirmation,
+    Ask,
+}
+
+/// One holder, one store, and the messages between them. All times are real; each side sees its own clock.
+struct Sim {
+    now: u64,
+    /// What the holder's clock shows at real time zero.
+    offset: u64,
+    origin: u64,
+    store: World,
+    holder: Holder,
+    trips: Vec<Trip>,
+    /// How all further messages fare when the script has come to its end.
+    rest: Trip,
+    messages: BTreeMap<(u64, usize), Message>,
+    sent_messages: usize,
+    /// When the renewal that is under way counts as failed.
+    give_up_at: Option<u64>,
+    asleep_until: u64,
+}
+
+impl Sim {
+    fn new(offset: u64, mut trips: Vec<Trip>, rest: Trip) -> Self {
+        let mut store = World::new();
+        let origin = store.now.as_millis();
+        let ttl = trips.first().map_or(30, |trip| trip.ttl);
+        store.acquire_for("alice", ttl);
+        trips.reverse();
+        Self {
+            now: 0,
+            offset,
+            origin,
+            store,
+            holder: Holder::new(at(offset), secs(ttl)),
+            trips,
+            rest,
+            messages: BTreeMap::new(),
+            sent_messages: 0,
+            give_up_at: None,
+            asleep_until: 0,
+        }
+    }
+
+    /// Runs until the holder stops, or for so long; checks the promise all the way.
+    fn run(&mut self, until: u64) {
+        while self.now < until && self.holder.lost().is_none() {
+            self.deliver();
+            let wake = self.turn();
+            let message = self.messages.keys().next().map_or(u64::MAX, |(time, _)| *time);
+            let next = wake.min(message).min(until).max(self.now + 1);
+            self.check_promise(next);
+            self.now = next;
+        }
+    }
+
+    /// Until `next`, nothing changes on either side: it is enough to look at the first and the last moment.
+    fn check_promise(&self, next: u64) {
+        let deadline = self.holder.deadline().as_millis().saturating_sub(self.offset);
+        for real in [self.now, next.min(deadline).saturating_sub(1).max(self.now)] {
+            if self.holder.is_held(at(real + self.offset)) {
+                assert!(
+                    self.store_agrees(real),
+                    "held at {real} ms, but not in the store: {:?}",
+                    self.store.slot
+                );
+            }
+        }
+    }
+
+    fn store_agrees(&self, real: u64) -> bool {
+        let mut store_then = World::new();
+        store_then.now = StoreTime::from_millis(self.origin + real);
+        store_then.slot = self.store.slot.clone();
+        store_then.last_fence = self.store.last_fence;
+        let check = store_then.decide(&Command::Check { fence: self.store.claim("alice").fence });
+        matches!(check.outcome, Outcome::Checked { current: true, .. })
+    }
+
+    /// The holder's turn; gives the time at which it wants the next one.
+    fn turn(&mut self) -> u64 {
+        if self.now < self.asleep_until {
+            return self.asleep_until;
+        }
+        if self.give_up_at.is_some_and(|time| time <= self.now) {
+            self.give_up_at = None;
+            self.holder.handle_failed(at(self.now + self.offset), 0);
+        }
+        match self.holder.poll(at(self.now + self.offset)) {
+            Action::Stop(_) => self.now,
+            Action::Wait(time) => time.as_millis() - self.offset,
+            Action::Renew { give_up_at } => self.renew(give_up_at.as_millis() - self.offset),
+        }
+    }
+
+    fn renew(&mut self, give_up_at: u64) -> u64 {
+        if let Some(time) = self.give_up_at {
+            return time;
+        }
+        let trip = self.trips.pop().unwrap_or(self.rest);
+        self.asleep_until = self.now + trip.nap;
+        self.give_up_at = Some(give_up_at);
+        self.send(trip.there, Message::Renewal { sent: self.now, trip });
+        give_up_at
+    }
+
+    fn send(&mut self, delay: Option<u64>, message: Message) {
+        if let Some(delay) = delay {
+            self.sent_messages += 1;
+            self.messages.insert((self.now + delay, self.sent_messages), message);
+        }
+    }
+
+    fn deliver(&mut self) {
+        self.store.now = StoreTime::from_millis(self.origin + self.now);
+        while let Some(entry) = self.messages.first_entry().filter(|entry| entry.key().0 <= self.now) {
+            let message = entry.remove();
+            self.receive(message);
+        }
+    }
+
+    fn receive(&mut self, message: Message) {
+        let claim = self.store.claim("alice");
+        match message {
+            Message::Renewal { sent, trip } => {
+                let renewal = Command::Renew { claim, ttl: Some(secs(trip.ttl)) };
+                let answer = self.store.decide(&renewal).outcome;
+                self.store.run(&renewal);
+                // What the store answers when the lease is lost is not needed: the holder must be safe without it.
+                if let Outcome::Renewed(lease) = answer {
+                    self.send(trip.back, Message::Renewed { sent, ttl: lease.ttl });
+                }
+            }
+            Message::Renewed { sent, ttl } => {
+                self.holder.handle_renewed(at(sent + self.offset), ttl);
+                self.give_up_at = None;
+            }
+            Message::Confirmation => {
+                let request = self.store.slot.lease.as_ref().and_then(|lease| lease.request.as_ref());
+                let request = request.map_or(0, |request| request.seq);
+                self.store.run(&Command::HandoverTold { claim, request });
+            }
+            Message::Ask => {
+                let seen = claim.fence.get();
+                self.store.run(&ask_command(bid("bob", 30), OnSilence::Grant, seen));
+            }
+        }
+    }
+
+    /// Bob asks now and goes on asking; alice knows at once, and says so as often as there are delays.
+    fn ask(&mut self, delays: &[Option<u64>]) {
+        self.receive(Message::Ask);
+        for again in (0..120_000).step_by(10_000) {
+            self.send(Some(again), Message::Ask);
+        }
+        for delay in delays {
+            // Before it is sent, as the answer may never come.
+            self.holder.handle_handover_told(at(self.now + self.offset), secs(crate::world::COUNTDOWN));
+            self.send(*delay, Message::Confirmation);
+            self.run(self.now + 700);
+            if self.holder.lost().is_some() {
+                break;
+            }
+        }
+    }
+}
+
+fn delay() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![4 => (0u64..200).prop_map(Some), 3 => (0u64..40_000).prop_map(Some), 1 => Just(None)]
+}
+
+fn trip() -> impl Strategy<Value = Trip> {
+    let nap = prop_oneof![6 => Just(0), 1 => 0u64..60_000];
+    let ttl = prop_oneof![4 => Just(30), 2 => prop::sample::select(vec![1, 2, 5, 29, 60, 300])];
+    (delay(), delay(), ttl, nap).prop_map(|(there, back, ttl, nap)| Trip { there, back, ttl, nap })
+}
+
+fn good_trip() -> impl Strategy<Value = Trip> {
+    let ttl = prop::sample::select(vec![1, 2, 5, 30, 300]);
+    (0u64..100, 0u64..100, ttl).prop_map(|(there, back, ttl)| Trip {
+        there: Some(there),
+        back: Some(back),
+        ttl,
+        nap: 0,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_08_who_believes_it_holds_does(
+        offset in 0u64..1_000_000_000_000,
+        trips in prop::collection::vec(trip(), 0..20),
+    ) {
+        let mut sim = Sim::new(offset, trips, NONE);
+        sim.run(u64::MAX);
+        prop_assert_eq!(sim.holder.lost(), Some(Lost::Deadline), "the network ends, and so does the belief");
+    }
+
+    #[test]
+    fn law_08_who_was_asked_to_hand_over_stops_before_it_is_taken(
+        offset in 0u64..1_000_000_000_000,
+        trips in prop::collection::vec(trip(), 0..10),
+        asked_at in 0u64..30_000,
+        told in prop::collection::vec(delay(), 1..6),
+    ) {
+        let mut sim = Sim::new(offset, trips, NONE);
+        sim.run(asked_at);
+        if sim.holder.lost().is_none() {
+            sim.ask(&told);
+        }
+        sim.run(u64::MAX);
+        prop_assert_eq!(sim.holder.lost(), Some(Lost::Deadline));
+    }
+
+    #[test]
+    fn a_holder_with_a_good_network_keeps_its_lease(
+        offset in 0u64..1_000_000_000_000,
+        trips in prop::collection::vec(good_trip(), 5..40),
+    ) {
+        // Some thirty renewals at the pace of the first lease.
+        let until = trips[0].ttl * 10_000;
+        let mut sim = Sim::new(offset, trips, GOOD);
+        sim.run(until);
+        prop_assert_eq!(sim.holder.lost(), None);
+    }
+
+    #[test]
+    fn a_margin_is_never_all_there_is(millis in Ttl::MIN.as_millis()..=Ttl::MAX.as_millis()) {
+        let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
+        prop_assert!(margin(ttl) * 2 <= ttl.as_duration());
+        prop_assert!(Holder::new(at(0), ttl).is_held(at(0)));
+    }
+}

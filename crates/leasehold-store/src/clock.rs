@@ -1,0 +1,128 @@
+//! Clocks for stores: where raw time comes from, and the lease clock made of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::StoreTime;
+use leasehold_core::time::whole_millis;
+
+/// A source of raw milliseconds that never go back while the machine runs.
+pub trait Clock: Send + Sync + 'static {
+    /// Milliseconds since the machine was started, its sleep included.
+    fn millis(&self) -> u64;
+
+    /// Names this run of the machine: readings compare only within the same one.
+    fn boot(&self) -> String;
+}
+
+/// The machine's own clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+#[cfg(target_os = "linux")]
+impl Clock for SystemClock {
+    fn millis(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+    }
+
+    fn boot(&self) -> String {
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map(|id| id.trim().to_owned())
+            .unwrap_or_default()
+    }
+}
+
+/// Elsewhere, the wall clock: it too runs on while the machine sleeps, and all processes share it. The stores above
+/// never let it go back.
+#[cfg(not(target_os = "linux"))]
+impl Clock for SystemClock {
+    fn millis(&self) -> u64 {
+        unix_millis()
+    }
+
+    fn boot(&self) -> String {
+        "wall".to_owned()
+    }
+}
+
+/// Milliseconds of the wall clock since 1970: for showing, and for choosing the first fence of a new store.
+pub fn unix_millis() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(whole_millis).unwrap_or(0)
+}
+
+/// A clock that moves only when a test moves it.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    millis: AtomicU64,
+    boots: AtomicU64,
+}
+
+impl ManualClock {
+    /// Moves the clock on.
+    pub fn advance(&self, by: Duration) {
+        self.millis.fetch_add(whole_millis(by), Ordering::SeqCst);
+    }
+
+    /// Restarts the machine: the clock begins anew, under another name.
+    pub fn reboot(&self) {
+        self.boots.fetch_add(1, Ordering::SeqCst);
+        self.millis.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn millis(&self) -> u64 {
+        self.millis.load(Ordering::SeqCst)
+    }
+
+    fn boot(&self) -> String {
+        format!("manual-{}", self.boots.load(Ordering::SeqCst))
+    }
+}
+
+/// The clock of a store that lives in one process: it never goes back, stands still while the store is down, and
+/// after a stall goes on by at most one step, so that those who could not renew during the stall get to do so.
+#[derive(Debug)]
+pub(crate) struct LeaseClock {
+    now: StoreTime,
+    last_raw: u64,
+    longest_step: Duration,
+}
+
+/// How far the lease clock moves in one turn at most.
+pub(crate) const LONGEST_STEP: Duration = Duration::from_secs(1);
+
+impl LeaseClock {
+    pub(crate) fn new(start: StoreTime, raw: u64, longest_step: Duration) -> Self {
+        Self { now: start, last_raw: raw, longest_step }
+    }
+
+    /// Brings the clock up to the raw reading.
+    pub(crate) fn turn(&mut self, raw: u64) -> StoreTime {
+        let passed = Duration::from_millis(raw.saturating_sub(self.last_raw));
+        self.last_raw = self.last_raw.max(raw);
+        self.now = self.now + passed.min(self.longest_step);
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn law_10_the_lease_clock_never_goes_back_and_forgives_a_stall() {
+        let mut clock = LeaseClock::new(StoreTime::from_millis(500), 10_000, LONGEST_STEP);
+        let turns = [10_000, 10_300, 10_100, 10_400, 99_000, 99_100, 99_100];
+        let times: Vec<_> = turns.iter().map(|raw| clock.turn(*raw).as_millis()).collect();
+        assert_eq!(times, [500, 800, 800, 900, 1_900, 2_000, 2_000]);
+    }
+
+    #[test]
+    fn the_system_clock_moves_and_knows_its_boot() {
+        let (first, boot) = (SystemClock.millis(), SystemClock.boot());
+        assert!(first > 0 && !boot.is_empty());
+        assert!(SystemClock.millis() >= first);
+    }
+}

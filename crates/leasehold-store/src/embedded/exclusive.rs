@@ -1,0 +1,477 @@
+//! The file for one process: all slots in memory, and one writer thread that gives many callers one sync.
+//!
+//! Every turn of the writer takes what has queued up, decides it on a staged overlay, writes the overlay in one
+//! transaction and syncs. Only then does it become visible, is told, and is answered. When the write fails the overlay
+//! is dropped, and it is as if the turn had not been; when even that is not certain, the state is read anew.
+//!
+//! The writer alone moves the lease clock. While it is held up, time stands still: nobody loses a lease because a disk
+//! was slow to take the renewal.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Command, Key, Outcome, Position, StoreTime};
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, oneshot, watch};
+
+use super::file;
+use super::mode_lock::ModeLock;
+use super::rows::{self, Header, RowError};
+use crate::clock::{Clock, LONGEST_STEP, LeaseClock};
+use crate::resident::{Resident, Staged};
+use crate::{
+    Applied, EVENTS_KEPT, Error, Feed, JobStore, Limits, Page, Range, Reading, Result, Retry, Settled, Store,
+};
+
+/// How long the writer waits for work before it moves the clock on by itself.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How much time may pass on the lease clock before it is written down, while there are leases.
+const CLOCK_WRITTEN_EVERY: Duration = Duration::from_secs(1);
+
+/// How many commands may wait; more callers than this wait their turn to queue.
+const QUEUE: usize = 8_192;
+
+/// How many commands one transaction takes at most.
+const BATCH: usize = 2_048;
+
+/// How many keys are forgotten in one turn at most, beyond two for each command.
+const FORGET_PER_TURN: usize = 256;
+
+/// How many rows are over before a range of them is deleted.
+const TRIM: usize = 1_000;
+
+pub(super) struct Exclusive {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What the callers and the writer have in common.
+struct Shared {
+    resident: RwLock<Resident>,
+    /// The lease clock as of the writer's last turn.
+    now: AtomicU64,
+    position: watch::Sender<Position>,
+    queue: Queue,
+    room: Semaphore,
+}
+
+impl Exclusive {
+    pub(super) fn open(path: &Path, lock: ModeLock, clock: Arc<dyn Clock>, limits: Limits) -> Result<Self> {
+        let (mut db, mut header, resident) = load(path)?;
+        let start = resumed(&header, clock.as_ref());
+        header.boot.clear();
+        header.in_use = true;
+        header.clock = start;
+        begin_use(&mut db, &header).map_err(|error| file::trouble(path, &error))?;
+        let shared = Arc::new(Shared {
+            now: AtomicU64::new(start.as_millis()),
+            position: watch::Sender::new(resident.counters.position),
+            resident: RwLock::new(resident),
+            queue: Queue::default(),
+            room: Semaphore::new(QUEUE),
+        });
+        let lease_clock = LeaseClock::new(start, clock.millis(), LONGEST_STEP);
+        let path = path.to_owned();
+        let (trim_endings, healthy) = (0, true);
+        let writer = Writer {
+            path,
+            db,
+            header,
+            lock,
+            clock,
+            lease_clock,
+            limits,
+            trim_endings,
+            healthy,
+            shared: shared.clone(),
+        };
+        let writer =
+            std::thread::Builder::new().name("leasehold-writer".into()).spawn(move || writer.run()).map_err(
+                |error| Error::Unavailable { what: format!("no thread: {error}"), retry: Retry::Safe },
+            )?;
+        Ok(Self { shared, writer: Some(writer) })
+    }
+
+    /// Puts a request into the queue and waits for the answer.
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> Result<T> {
+        // The permit is given back when the answer is there, or when the caller has stopped waiting for it.
+        let _permit = self.shared.room.acquire().await.map_err(|_| Error::Closed)?;
+        let (answer, answered) = oneshot::channel();
+        self.shared.queue.push(request(answer));
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            tracing::error!("the writer thread of the embedded store had panicked");
+        }
+    }
+}
+
+#[async_trait]
+impl JobStore for Exclusive {
+    async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
+        let key = key.clone();
+        self.ask(|answer| Request::Apply { key, command, answer }).await
+    }
+
+    async fn read(&self, key: &Key) -> Result<Reading> {
+        loop {
+            let reading = self.shared.reading(key);
+            if reading.slot.due_at().is_none_or(|due| due > reading.now) {
+                return Ok(reading);
+            }
+            // What is due is told first: nobody sees it undone if the machine fails right now.
+            self.apply(key, Command::Settle).await?;
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Exclusive {
+    async fn now(&self) -> Result<StoreTime> {
+        self.ask(|answer| Request::Now { answer }).await
+    }
+
+    async fn list(&self, range: &Range) -> Result<Page> {
+        let resident = self.shared.resident();
+        let now = self.shared.now();
+        let (slots, more) = resident.page(range, now);
+        Ok(Page { slots, more, now, position: resident.counters.position })
+    }
+
+    async fn events(&self, after: Position, limit: usize) -> Result<Feed> {
+        let mut changes = self.shared.position.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if let Some(feed) = self.shared.resident().events_after(after, limit) {
+                return Ok(feed);
+            }
+            if changes.changed().await.is_err() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+
+    async fn settle_due(&self, limit: usize) -> Result<Settled> {
+        self.ask(|answer| Request::SettleDue { limit, answer }).await
+    }
+}
+
+impl Shared {
+    fn resident(&self) -> RwLockReadGuard<'_, Resident> {
+        // A commit that panicked half-way would take the writer down with it, and every later request is refused.
+        self.resident.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> StoreTime {
+        StoreTime::from_millis(self.now.load(Ordering::Acquire))
+    }
+
+    fn reading(&self, key: &Key) -> Reading {
+        let resident = self.resident();
+        Reading { slot: resident.slot(key), now: self.now(), position: resident.counters.position }
+    }
+}
+
+/// What callers ask of the writer.
+enum Request {
+    Apply { key: Key, command: Command, answer: oneshot::Sender<Result<Applied>> },
+    Now { answer: oneshot::Sender<Result<StoreTime>> },
+    SettleDue { limit: usize, answer: oneshot::Sender<Result<Settled>> },
+}
+
+impl Request {
+    fn refuse(self, error: Error) {
+        // A caller that has stopped waiting does not mind.
+        let _ = match self {
+            Self::Apply { answer, .. } => answer.send(Err(error)).is_ok(),
+            Self::Now { answer } => answer.send(Err(error)).is_ok(),
+            Self::SettleDue { answer, .. } => answer.send(Err(error)).is_ok(),
+        };
+    }
+}
+
+/// An answer that waits for the commit.
+enum Answer {
+    Applied(oneshot::Sender<Result<Applied>>, Outcome),
+    Now(oneshot::Sender<Result<StoreTime>>),
+    Settled(oneshot::Sender<Result<Settled>>, usize),
+}
+
+/// The requests that wait for the writer.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    requests: Vec<Request>,
+    closed: bool,
+}
+
+impl Queue {
+    fn push(&self, request: Request) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            drop(state);
+            return request.refuse(Error::Closed);
+        }
+        state.requests.push(request);
+        let was_empty = state.requests.len() == 1;
+        drop(state);
+        if was_empty {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Takes what is there, after waiting a tick for something to be there. `None` when closed and empty.
+    fn take(&self) -> Option<Vec<Request>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let nothing = |state: &mut QueueState| state.requests.is_empty() && !state.closed;
+        let (mut state, _) =
+            self.filled.wait_timeout_while(state, TICK, nothing).unwrap_or_else(PoisonError::into_inner);
+        if state.requests.is_empty() && state.closed {
+            return None;
+        }
+        if state.requests.len() <= BATCH {
+            return Some(std::mem::take(&mut state.requests));
+        }
+        let rest = state.requests.split_off(BATCH);
+        Some(std::mem::replace(&mut state.requests, rest))
+    }
+
+    fn close(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.filled.notify_all();
+    }
+}
+
+/// The one thread that writes.
+struct Writer {
+    path: PathBuf,
+    db: Connection,
+    header: Header,
+    lock: ModeLock,
+    clock: Arc<dyn Clock>,
+    lease_clock: LeaseClock,
+    limits: Limits,
+    /// How many endings were written since the old ones were last deleted.
+    trim_endings: usize,
+    /// Whether memory is known to agree with the disk.
+    healthy: bool,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        while let Some(requests) = self.shared.queue.take() {
+            self.turn(requests);
+        }
+        if let Err(error) = self.end() {
+            tracing::warn!(%error, path = %self.path.display(), "the store was closed, but its log could not be written back");
+        }
+    }
+
+    fn turn(&mut self, requests: Vec<Request>) {
+        if !self.healthy
+            && let Err(error) = self.reload()
+        {
+            requests.into_iter().for_each(|request| request.refuse(error.clone()));
+            return;
+        }
+        let now = self.lease_clock.turn(self.clock.millis());
+        let shared = self.shared.clone();
+        let resident = shared.resident();
+        let mut staged = resident.stage(now);
+        let forget = FORGET_PER_TURN + 2 * requests.len();
+        let answers: Vec<Answer> =
+            requests.into_iter().map(|request| self.stage(&resident, &mut staged, request)).collect();
+        resident.forget(&mut staged, forget);
+        let written = self.write(&resident, &staged);
+        drop(resident);
+        match written {
+            Ok(()) => self.publish(staged, answers),
+            Err(error) => self.fail(&error, answers),
+        }
+    }
+
+    fn stage(&self, resident: &Resident, staged: &mut Staged, request: Request) -> Answer {
+        match request {
+            Request::Apply { key, command, answer } => {
+                Answer::Applied(answer, resident.decide(staged, &key, &command, &self.limits))
+            }
+            Request::Now { answer } => Answer::Now(answer),
+            Request::SettleDue { limit, answer } => {
+                Answer::Settled(answer, resident.settle_due(staged, limit.min(BATCH), &self.limits))
+            }
+        }
+    }
+
+    /// Makes what was staged durable, if there is anything that has to be.
+    fn write(&mut self, resident: &Resident, staged: &Staged) -> rusqlite::Result<()> {
+        let clock_is_due = resident.has_leases() && staged.now >= self.header.clock + CLOCK_WRITTEN_EVERY;
+        if staged.is_empty() && !clock_is_due {
+            return Ok(());
+        }
+        let mut header = Header { counters: staged.counters, clock: staged.now, ..self.header.clone() };
+        let transaction = self.db.unchecked_transaction()?;
+        for (key, slot) in &staged.slots {
+            let before = resident.committed(key).map_or(0, |slot| u64::from(rows::slot_sum(key, slot)));
+            let after = match slot {
+                Some(slot) => rows::write_slot(&transaction, key, slot)?,
+                None => rows::delete_slot(&transaction, key).map(|()| 0)?,
+            };
+            header.slot_sums = header.slot_sums.wrapping_sub(before).wrapping_add(u64::from(after));
+        }
+        staged.events.iter().try_for_each(|event| rows::write_event(&transaction, event))?;
+        staged.endings.iter().try_for_each(|ending| rows::write_ending(&transaction, ending))?;
+        let trimmed = trim(&transaction, resident, staged, self.trim_endings)?;
+        rows::write_header(&transaction, &header)?;
+        transaction.commit()?;
+        self.trim_endings = trimmed;
+        self.header = header;
+        Ok(())
+    }
+
+    /// What was staged is durable: show it, tell it, and answer.
+    fn publish(&self, staged: Staged, answers: Vec<Answer>) {
+        let now = staged.now;
+        let mut resident = self.shared.resident.write().unwrap_or_else(PoisonError::into_inner);
+        resident.commit(staged);
+        let (position, next_due) = (resident.counters.position, resident.next_due());
+        self.shared.now.store(now.as_millis(), Ordering::Release);
+        drop(resident);
+        self.shared.position.send_if_modified(|known| std::mem::replace(known, position) != position);
+        for answer in answers {
+            // A caller that has stopped waiting does not mind.
+            let _ = match answer {
+                Answer::Applied(answer, outcome) => {
+                    answer.send(Ok(Applied { outcome, now, position })).is_ok()
+                }
+                Answer::Now(answer) => answer.send(Ok(now)).is_ok(),
+                Answer::Settled(answer, keys) => answer.send(Ok(Settled { keys, next_due, now })).is_ok(),
+            };
+        }
+    }
+
+    /// What was staged is dropped. Memory and disk are compared anew unless SQLite took it back for certain.
+    fn fail(&mut self, error: &rusqlite::Error, answers: Vec<Answer>) {
+        let error = file::trouble(&self.path, error);
+        tracing::error!(%error, "a group commit failed");
+        self.healthy = error.retry() == Retry::Safe && self.db.is_autocommit();
+        for answer in answers {
+            let _ = match answer {
+                Answer::Applied(answer, _) => answer.send(Err(error.clone())).is_ok(),
+                Answer::Now(answer) => answer.send(Err(error.clone())).is_ok(),
+                Answer::Settled(answer, _) => answer.send(Err(error.clone())).is_ok(),
+            };
+        }
+    }
+
+    /// Reads the state anew from disk.
+    fn reload(&mut self) -> Result<()> {
+        let (db, header, resident) = load(&self.path)?;
+        // After a failed sync the log may look written and not be. Writing it into the file makes it so.
+        file::checkpoint(&db).map_err(|error| file::trouble(&self.path, &error))?;
+        let position = resident.counters.position;
+        *self.shared.resident.write().unwrap_or_else(PoisonError::into_inner) = resident;
+        self.shared.position.send_replace(position);
+        self.db = db;
+        self.header = header;
+        self.healthy = true;
+        tracing::info!(path = %self.path.display(), "the store was read anew from disk");
+        Ok(())
+    }
+
+    /// Writes the clock and everything back, and leaves the file as one file.
+    fn end(&mut self) -> Result<()> {
+        if !self.healthy {
+            self.reload()?;
+        }
+        self.header.clock = self.lease_clock.turn(self.clock.millis());
+        self.header.in_use = false;
+        let ended = rows::write_header(&self.db, &self.header).and_then(|()| file::end_orderly(&self.db));
+        debug_assert!(self.lock.is_last(), "an exclusive store is alone");
+        ended.map_err(|error| file::trouble(&self.path, &error))
+    }
+}
+
+/// Deletes the rows of what is not kept any more; answers how many endings have been written since the last time.
+fn trim(
+    db: &Connection,
+    resident: &Resident,
+    staged: &Staged,
+    written_before: usize,
+) -> rusqlite::Result<usize> {
+    let oldest_kept = staged.counters.position.0.saturating_sub(EVENTS_KEPT as u64);
+    let oldest = resident.oldest_event().map_or(u64::MAX, |position| position.0);
+    let written = written_before + staged.endings.len();
+    if written < TRIM && oldest_kept < oldest.saturating_add(TRIM as u64) {
+        return Ok(written);
+    }
+    db.prepare_cached("DELETE FROM event WHERE position <= ?1")?.execute([oldest_kept.cast_signed()])?;
+    let endings_kept = resident.endings() + staged.endings.len();
+    let sql = "DELETE FROM ending WHERE id <= (SELECT max(id) FROM ending) - ?1";
+    db.prepare_cached(sql)?.execute([i64::try_from(endings_kept).unwrap_or(i64::MAX)])?;
+    Ok(0)
+}
+
+/// What the file holds, every row of it checked.
+fn load(path: &Path) -> Result<(Connection, Header, Resident)> {
+    let db = file::connect(path)?;
+    let (header, resident) = load_rows(&db).map_err(|error| file::row_trouble(path, error))?;
+    Ok((db, header, resident))
+}
+
+pub(super) fn load_rows(db: &Connection) -> std::result::Result<(Header, Resident), RowError> {
+    let header = rows::read_header(db)?;
+    let mut sums = 0_u64;
+    let slots = rows::all(db, "slot", rows::SLOT_COLUMNS, "key", |row| {
+        let (key, slot) = rows::slot_from(row)?;
+        sums = sums.wrapping_add(u64::from(rows::slot_sum(&key, &slot)));
+        Ok((key, slot))
+    })?;
+    if sums != header.slot_sums {
+        return Err(RowError::Bad("some of its slots are missing or stand there twice".into()));
+    }
+    let endings = rows::all(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from)?;
+    let events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
+    check_events(&header, &events)?;
+    Ok((header.clone(), Resident::load(header.counters, slots, endings, events)))
+}
+
+/// Events stand one after the other up to the last position.
+fn check_events(header: &Header, events: &[leasehold_core::Published]) -> std::result::Result<(), RowError> {
+    let gapless = events.windows(2).all(|pair| matches!(pair, [a, b] if a.position.0 + 1 == b.position.0));
+    let complete = events.last().is_none_or(|last| last.position == header.counters.position);
+    if gapless && complete { Ok(()) } else { Err(RowError::Bad("some of its events are missing".into())) }
+}
+
+/// Where the lease clock goes on. In shared mode it ran with the machine's; in exclusive mode it stood still.
+fn resumed(header: &Header, clock: &dyn Clock) -> StoreTime {
+    let running = super::shared::running_clock(header, clock);
+    running.map_or(header.clock, |now| now.max(header.clock))
+}
+
+/// Marks the file as in use, in the file itself and not only in its log: whoever finds the mark and no log knows that
+/// something is missing. What only shared processes need goes.
+fn begin_use(db: &mut Connection, header: &Header) -> rusqlite::Result<()> {
+    let transaction = db.transaction()?;
+    super::shared::drop_indexes(&transaction)?;
+    rows::write_header(&transaction, header)?;
+    transaction.commit()?;
+    file::checkpoint(db)
+}

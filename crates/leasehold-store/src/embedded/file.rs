@@ -1,0 +1,238 @@
+//! The file itself: made whole or not at all, recognised before it is trusted, and SQLite's troubles in our words.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::rows::{self, Header, RowError};
+use crate::clock::unix_millis;
+use crate::resident::Counters;
+use crate::{Error, Result, Retry};
+
+/// The schema that this version writes.
+pub(super) const SCHEMA: i64 = 1;
+
+/// `LSHD`, so that a file can be told from other SQLite files.
+const APPLICATION_ID: i64 = 0x4C53_4844;
+
+/// How long a transaction waits for another process to finish its own.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+const CREATE: &str = "
+CREATE TABLE store (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  last_fence INTEGER NOT NULL, position INTEGER NOT NULL, seq_floor INTEGER NOT NULL,
+  clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
+  slot_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, sum INTEGER NOT NULL
+);
+CREATE TABLE slot (
+  key TEXT PRIMARY KEY, seq INTEGER NOT NULL, vacant_since INTEGER NOT NULL, due_at INTEGER,
+  owner TEXT, lease_id BLOB, fence INTEGER, acquired_at INTEGER, renewed_at INTEGER, expires_at INTEGER,
+  ttl_ms INTEGER, leaving INTEGER, meta TEXT, request TEXT, sum INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE event (
+  position INTEGER PRIMARY KEY, key TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL,
+  fence INTEGER NOT NULL, owner TEXT NOT NULL, kind TEXT NOT NULL, until INTEGER, party TEXT, note TEXT, meta TEXT,
+  sum INTEGER NOT NULL
+);
+CREATE TABLE ending (
+  id INTEGER PRIMARY KEY, at INTEGER NOT NULL, key TEXT NOT NULL, lease_id BLOB NOT NULL, because TEXT NOT NULL,
+  sum INTEGER NOT NULL
+);
+";
+
+/// The path with something appended to its file name.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+pub(super) fn missing(path: &Path) -> Error {
+    let what = format!("{} does not exist", path.display());
+    Error::Unavailable { what, retry: Retry::No }
+}
+
+/// Makes an empty store at `path` if there is nothing. It appears there complete, so that a file which is empty or
+/// half made can only be damage.
+pub(super) fn create_if_missing(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    // Fences begin at the wall clock's milliseconds: even when somebody deletes the file, they go on growing.
+    let counters = Counters { last_fence: unix_millis(), ..Counters::default() };
+    let header = Header { counters, ..Header::default() };
+    let draft = beside(path, &format!(".new-{}", std::process::id()));
+    let made = make_draft(&draft, &header, |_| Ok(())).and_then(|()| put_new(&draft, path));
+    // Whatever became of it, the draft's own name goes.
+    let _ = fs::remove_file(&draft);
+    made
+}
+
+/// Makes a store with this header under a name of its own, and lets `fill` add to it.
+pub(super) fn make_draft(
+    draft: &Path,
+    header: &Header,
+    fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> Result<()> {
+    let _ = fs::remove_file(draft);
+    make_private(draft)?;
+    let mut db = Connection::open(draft).map_err(|error| trouble(draft, &error))?;
+    let fill_it = || -> rusqlite::Result<()> {
+        db.pragma_update(None, "synchronous", "FULL")?;
+        let transaction = db.transaction()?;
+        transaction.execute_batch(CREATE)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", SCHEMA)?;
+        rows::write_header(&transaction, header)?;
+        fill(&transaction)?;
+        transaction.commit()
+    };
+    fill_it().map_err(|error| trouble(draft, &error))
+}
+
+/// Makes an empty file that only its owner can read: it will hold lease ids.
+pub(super) fn make_private(path: &Path) -> Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(|_| ()).map_err(|error| io_trouble(path, "made", &error))
+}
+
+/// Gives the finished draft its name. If another process was faster, its file stays.
+pub(super) fn put_new(draft: &Path, path: &Path) -> Result<()> {
+    let placed = match fs::hard_link(draft, path) {
+        // A file system without hard links.
+        Err(_) if !path.exists() => fs::rename(draft, path),
+        _ => Ok(()),
+    };
+    placed.and_then(|()| sync_folder(path)).map_err(|error| io_trouble(path, "made", &error))
+}
+
+/// Makes the names in the folder of `path` durable.
+pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(folder)?.sync_all()
+}
+
+/// Opens a store for writing. The caller holds the mode lock.
+pub(super) fn connect(path: &Path) -> Result<Connection> {
+    let log_was_there = beside(path, "-wal").exists();
+    let db = connect_with(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let header = rows::read_header(&db).map_err(|error| row_trouble(path, error))?;
+    if header.in_use && !log_was_there {
+        let what = "its write-ahead log (the file ending in -wal) is missing, and with it what was acknowledged last";
+        return Err(damaged(path, what));
+    }
+    Ok(db)
+}
+
+/// Opens a store to look at it, beside whoever is using it.
+pub(super) fn connect_read_only(path: &Path) -> Result<Connection> {
+    connect_with(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+fn connect_with(path: &Path, access: OpenFlags) -> Result<Connection> {
+    recognise(path)?;
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags).map_err(|error| trouble(path, &error))?;
+    let set_up = || -> rusqlite::Result<i64> {
+        db.busy_timeout(BUSY_TIMEOUT)?;
+        // The log outlives this connection, unless we end in an orderly way: see `end_orderly`.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        if access == OpenFlags::SQLITE_OPEN_READ_WRITE {
+            db.pragma_update(None, "journal_mode", "WAL")?;
+            db.pragma_update(None, "synchronous", "FULL")?;
+            db.pragma_update(None, "wal_autocheckpoint", 2_000)?;
+        }
+        db.pragma_update(None, "cache_size", -16_384)?;
+        db.set_prepared_statement_cache_capacity(64);
+        db.pragma_query_value(None, "user_version", |row| row.get(0))
+    };
+    let found = set_up().map_err(|error| trouble(path, &error))?;
+    if found > SCHEMA {
+        return Err(Error::Newer { path: path.to_owned(), found, known: SCHEMA });
+    }
+    if found < SCHEMA {
+        return Err(damaged(path, &format!("it says that its schema is {found}, which never was")));
+    }
+    Ok(db)
+}
+
+/// Writes the log back into the file and lets it go, now that nobody else uses it.
+pub(super) fn end_orderly(db: &Connection) -> rusqlite::Result<()> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(|_| ())
+}
+
+/// Writes the log back into the file.
+pub(super) fn checkpoint(db: &Connection) -> rusqlite::Result<()> {
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
+
+/// Says what a file is before SQLite gets to see it: SQLite would take an empty file for a new database.
+fn recognise(path: &Path) -> Result<()> {
+    let mut start = Vec::new();
+    match fs::File::open(path).and_then(|file| file.take(100).read_to_end(&mut start)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(path)),
+        Err(error) => return Err(io_trouble(path, "read", &error)),
+        Ok(_) => {}
+    }
+    if start.is_empty() {
+        return Err(damaged(path, "it is empty, and Leasehold never leaves an empty file behind"));
+    }
+    let Some(id) = start.get(68..72) else { return Err(not_a_store(path, "it is too short")) };
+    if !start.starts_with(b"SQLite format 3\0") {
+        let what = "it does not begin like one (if it was one once, its beginning was overwritten)";
+        return Err(not_a_store(path, what));
+    }
+    if id != APPLICATION_ID.to_be_bytes().get(4..).unwrap_or_default() {
+        return Err(not_a_store(path, "it is an SQLite file of another program"));
+    }
+    Ok(())
+}
+
+fn not_a_store(path: &Path, what: &str) -> Error {
+    Error::NotAStore { path: path.to_owned(), what: what.to_owned() }
+}
+
+pub(super) fn damaged(path: &Path, what: &str) -> Error {
+    Error::Damaged { path: path.to_owned(), what: what.to_owned() }
+}
+
+pub(super) fn io_trouble(path: &Path, done: &str, error: &std::io::Error) -> Error {
+    Error::Unavailable { what: format!("{} cannot be {done}: {error}", path.display()), retry: Retry::No }
+}
+
+pub(super) fn row_trouble(path: &Path, error: RowError) -> Error {
+    match error {
+        RowError::Sqlite(error) => trouble(path, &error),
+        RowError::Bad(what) => damaged(path, &what),
+    }
+}
+
+/// SQLite's trouble in our words.
+pub(super) fn trouble(path: &Path, error: &rusqlite::Error) -> Error {
+    let unavailable = |what: String, retry| Error::Unavailable { what, retry };
+    let shown = path.display();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => unavailable(format!("the disk of {shown} is full"), Retry::Safe),
+        Some(ErrorCode::ReadOnly) => {
+            unavailable(format!("{shown} cannot be written, it is read-only"), Retry::Safe)
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            unavailable(format!("another process has kept {shown} busy for too long"), Retry::Safe)
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path, &error.to_string()),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            unavailable(format!("{shown} cannot be opened: {error}"), Retry::No)
+        }
+        // Among them a failed sync: what the disk holds by now is anybody's guess.
+        _ => unavailable(format!("{shown}: {error}"), Retry::Unknown),
+    }
+}

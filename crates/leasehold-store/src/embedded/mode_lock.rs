@@ -1,0 +1,177 @@
+//! Keeps the two modes out of each other's way: a kernel lock on `PATH.lock`, with a note of who holds it.
+//!
+//! The kernel lets go of the lock when a process ends, however it ends; the note is only for the message.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Mode;
+use crate::{Error, Result, Retry};
+
+/// The lock, held as long as this value lives.
+#[derive(Debug)]
+pub(super) struct ModeLock {
+    path: PathBuf,
+    file: File,
+}
+
+/// How often, and how long apart, a shared process looks again: another one may be writing its note this moment.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The most that the notes of shared processes may take before new ones are left out.
+const LONGEST_NOTES: u64 = 16 * 1024;
+
+impl ModeLock {
+    /// Takes the lock for the store at `path`, or says who has it. Without `create`, a store that is not there is an
+    /// error, and no lock file is left behind.
+    pub(super) fn take(path: &Path, mode: Mode, create: bool) -> Result<Self> {
+        if !create && !path.exists() {
+            return Err(super::file::missing(path));
+        }
+        let file = open_lock_file(path)?;
+        let lock = Self { path: path.to_owned(), file };
+        match mode {
+            Mode::Exclusive => lock.take_exclusive(),
+            Mode::Shared => lock.take_shared(),
+        }
+    }
+
+    fn take_exclusive(self) -> Result<Self> {
+        if !self.locked(self.file.try_lock())? {
+            return Err(self.in_use(Mode::Exclusive));
+        }
+        self.note(Mode::Exclusive, true);
+        Ok(self)
+    }
+
+    fn take_shared(self) -> Result<Self> {
+        for _ in 0..ATTEMPTS {
+            // Alone for a moment: a good time to wipe the notes of processes that are gone.
+            let alone = self.locked(self.file.try_lock())?;
+            if alone {
+                self.note(Mode::Shared, true);
+            }
+            if self.locked(self.file.try_lock_shared())? {
+                if !alone {
+                    self.note(Mode::Shared, false);
+                }
+                return Ok(self);
+            }
+            if self.holders().iter().any(|holder| holder.starts_with("exclusive")) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(self.in_use(Mode::Shared))
+    }
+
+    /// Whether this process is the only one left; if so, nobody else gets in any more.
+    pub(super) fn is_last(&self) -> bool {
+        matches!(self.file.try_lock(), Ok(()))
+    }
+
+    fn locked(&self, attempt: std::result::Result<(), TryLockError>) -> Result<bool> {
+        match attempt {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => {
+                let what = format!("{} cannot be locked: {error}", lock_path(&self.path).display());
+                Err(Error::Unavailable { what, retry: Retry::No })
+            }
+        }
+    }
+
+    /// Writes down who holds the lock. A note that cannot be written costs nobody but the reader of a message.
+    fn note(&self, mode: Mode, alone: bool) {
+        let program = std::env::args_os().next().map(PathBuf::from);
+        let program = program
+            .as_deref()
+            .and_then(Path::file_name)
+            .map_or("a program".into(), |name| name.to_string_lossy());
+        let line = format!("{} {} {program}\n", mode.as_str(), std::process::id());
+        let mut file = &self.file;
+        let written = if alone {
+            file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(line.as_bytes()))
+        } else if file.metadata().is_ok_and(|metadata| metadata.len() < LONGEST_NOTES) {
+            file.seek(std::io::SeekFrom::End(0)).and_then(|_| file.write_all(line.as_bytes()))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = written {
+            tracing::debug!(%error, "the lock file could not be written");
+        }
+    }
+
+    /// The notes of the processes that are still alive, each `mode pid program`.
+    fn holders(&self) -> Vec<String> {
+        let mut notes = String::new();
+        let mut file = &self.file;
+        let read = file.rewind().and_then(|()| file.take(2 * LONGEST_NOTES).read_to_string(&mut notes));
+        if read.is_err() {
+            return Vec::new();
+        }
+        notes.lines().filter(|line| line.split(' ').nth(1).is_some_and(is_alive)).map(str::to_owned).collect()
+    }
+
+    fn in_use(&self, wanted: Mode) -> Error {
+        let holders = self.holders();
+        let exclusive = holders.iter().any(|holder| holder.starts_with("exclusive"));
+        let fix = match (wanted, exclusive) {
+            (Mode::Exclusive, true) => {
+                "one process at a time may open it so: stop the other, or use another file; several processes can \
+                 share a file with mode=shared"
+            }
+            (Mode::Exclusive, false) => {
+                "wait until they are done, or share it with them: open it with mode=shared"
+            }
+            (Mode::Shared, _) => "it does not share the file: stop it, or use another file",
+        };
+        Error::InUse { path: self.path.clone(), by: describe(&holders), fix: fix.to_owned() }
+    }
+}
+
+fn describe(holders: &[String]) -> String {
+    let named = |holder: &String| {
+        let mut parts = holder.splitn(3, ' ');
+        let (mode, pid, program) = (parts.next(), parts.next(), parts.next());
+        format!("process {} ({}, {})", pid.unwrap_or("?"), program.unwrap_or("?"), mode.unwrap_or("?"))
+    };
+    match holders {
+        [] => "another process".to_owned(),
+        [one] => named(one),
+        [first, rest @ ..] => format!("{} and {} more", named(first), rest.len()),
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    !cfg!(target_os = "linux") || Path::new("/proc").join(pid).exists()
+}
+
+fn lock_path(path: &Path) -> PathBuf {
+    super::file::beside(path, ".lock")
+}
+
+fn open_lock_file(path: &Path) -> Result<File> {
+    let lock_path = lock_path(path);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    }
+    options.open(&lock_path).map_err(|error| {
+        let what = format!("{} cannot be opened: {error}", lock_path.display());
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder {
+            Some(folder) if !folder.exists() => {
+                let what = format!("the folder {} does not exist: make it first", folder.display());
+                Error::Unavailable { what, retry: Retry::No }
+            }
+            _ => Error::Unavailable { what, retry: Retry::No },
+        }
+    })
+}

@@ -1,0 +1,528 @@
+//! How slots, events and endings stand in the rows of the file, each with a checksum of its own.
+//!
+//! SQLite notices a torn page, but not a flipped bit inside a value: a fence that silently changed would be worse than
+//! a file that does not open. Every row therefore carries a checksum, and the store's own row carries the sum over all
+//! slots, so that a missing row is noticed too.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::event::{EndReason, Event, EventKind};
+use leasehold_core::lease::{Bid, Lease, LossReason, OnSilence, Request};
+use leasehold_core::{Fence, Key, LeaseId, Meta, Owner, Position, Published, Reason, Slot, StoreTime, Ttl};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::{Value, json};
+
+use crate::resident::{Counters, Ending};
+
+/// What reading a row can come to: SQLite's own trouble, or a row that cannot be right.
+#[derive(Debug)]
+pub(super) enum RowError {
+    Sqlite(rusqlite::Error),
+    /// Which row, and what is wrong with it.
+    Bad(String),
+}
+
+impl From<rusqlite::Error> for RowError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+type RowResult<T> = Result<T, RowError>;
+
+// --- the store's own row ---
+
+/// The one row about the store as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) counters: Counters,
+    /// The lease clock when this was written.
+    pub(super) clock: StoreTime,
+    /// Which boot `clock_offset` is about; empty when the clock stands still.
+    pub(super) boot: String,
+    /// In that boot, the lease clock is the raw clock plus this.
+    pub(super) clock_offset: i64,
+    /// The sum of the checksums of all slots.
+    pub(super) slot_sums: u64,
+    /// Whether a process is using the file, or was when it ended: then the write-ahead log must be there.
+    pub(super) in_use: bool,
+}
+
+impl Header {
+    fn sum(&self) -> u32 {
+        Sum::new()
+            .number(self.counters.last_fence)
+            .number(self.counters.position.0)
+            .number(self.counters.seq_floor)
+            .number(self.clock.as_millis())
+            .text(&self.boot)
+            .number(self.clock_offset.cast_unsigned())
+            .number(self.slot_sums)
+            .number(u64::from(self.in_use))
+            .finish()
+    }
+}
+
+const READ_HEADER: &str = "SELECT last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, in_use, sum \
+                           FROM store WHERE id = 1";
+
+pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
+    let found = db
+        .prepare_cached(READ_HEADER)?
+        .query_row([], |row| {
+            let counters = Counters {
+                last_fence: number(row, 0)?,
+                position: Position(number(row, 1)?),
+                seq_floor: number(row, 2)?,
+            };
+            let header = Header {
+                counters,
+                clock: StoreTime::from_millis(number(row, 3)?),
+                boot: row.get(4)?,
+                clock_offset: row.get(5)?,
+                slot_sums: number(row, 6)?,
+                in_use: row.get(7)?,
+            };
+            Ok((header, row.get::<_, u32>(8)?))
+        })
+        .optional()?;
+    match found {
+        Some((header, sum)) if header.sum() == sum => Ok(header),
+        Some(_) => Err(RowError::Bad("the store's own row does not match its checksum".into())),
+        None => Err(RowError::Bad("the store's own row is missing".into())),
+    }
+}
+
+pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO store \
+               (id, last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, in_use, sum) \
+               VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    db.prepare_cached(sql)?.execute(params![
+        header.counters.last_fence.cast_signed(),
+        header.counters.position.0.cast_signed(),
+        header.counters.seq_floor.cast_signed(),
+        header.clock.as_millis().cast_signed(),
+        header.boot,
+        header.clock_offset,
+        header.slot_sums.cast_signed(),
+        header.in_use,
+        header.sum(),
+    ])?;
+    Ok(())
+}
+
+// --- slots ---
+
+/// The columns of a slot, in the order in which [`slot_from`] reads them.
+pub(super) const SLOT_COLUMNS: &str = "key, seq, vacant_since, owner, lease_id, fence, acquired_at, renewed_at, expires_at, ttl_ms, leaving, meta, \
+     request, sum";
+
+pub(super) fn read_slot(db: &Connection, key: &Key) -> RowResult<Option<Slot>> {
+    let sql = format!("SELECT {SLOT_COLUMNS} FROM slot WHERE key = ?1");
+    let mut statement = db.prepare_cached(&sql)?;
+    let mut rows = statement.query([key.as_str()])?;
+    rows.next()?.map(|row| slot_from(row).map(|(_, slot)| slot)).transpose()
+}
+
+/// Writes a slot, and answers the checksum of its row.
+pub(super) fn write_slot(db: &Connection, key: &Key, slot: &Slot) -> rusqlite::Result<u32> {
+    let sql = "INSERT INTO slot \
+        (key, seq, vacant_since, due_at, owner, lease_id, fence, acquired_at, renewed_at, expires_at, ttl_ms, leaving, \
+         meta, request, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) \
+        ON CONFLICT (key) DO UPDATE SET seq = ?2, vacant_since = ?3, due_at = ?4, owner = ?5, lease_id = ?6, \
+         fence = ?7, acquired_at = ?8, renewed_at = ?9, expires_at = ?10, ttl_ms = ?11, leaving = ?12, meta = ?13, \
+         request = ?14, sum = ?15";
+    let sum = slot_sum(key, slot);
+    let lease = slot.lease.as_ref();
+    let time = |pick: fn(&Lease) -> StoreTime| lease.map(|lease| pick(lease).as_millis().cast_signed());
+    db.prepare_cached(sql)?.execute(params![
+        key.as_str(),
+        slot.seq.cast_signed(),
+        slot.vacant_since.as_millis().cast_signed(),
+        slot.due_at().map(|due| due.as_millis().cast_signed()),
+        lease.map(|lease| lease.owner.as_str()),
+        lease.map(|lease| lease.lease_id.as_bytes()),
+        lease.map(|lease| lease.fence.get().cast_signed()),
+        time(|lease| lease.acquired_at),
+        time(|lease| lease.renewed_at),
+        time(|lease| lease.expires_at),
+        lease.map(|lease| lease.ttl.as_millis().cast_signed()),
+        lease.map(|lease| lease.leaving),
+        lease.and_then(|lease| meta_text(&lease.meta)),
+        lease.and_then(|lease| lease.request.as_deref()).map(request_text),
+        sum,
+    ])?;
+    Ok(sum)
+}
+
+pub(super) fn delete_slot(db: &Connection, key: &Key) -> rusqlite::Result<()> {
+    db.prepare_cached("DELETE FROM slot WHERE key = ?1")?.execute([key.as_str()])?;
+    Ok(())
+}
+
+/// The slot in a row, if it is what was once written there.
+pub(super) fn slot_from(row: &Row<'_>) -> RowResult<(Key, Slot)> {
+    let shown = row.get::<_, String>(0).unwrap_or_else(|_| "(unreadable)".into());
+    let bad = |what: &str| RowError::Bad(format!("the slot of key {shown:?} {what}"));
+    let (key, slot, sum) = parse_slot(row).ok_or_else(|| bad("holds values that were never written"))?;
+    if slot_sum(&key, &slot) != sum {
+        return Err(bad("does not match its checksum"));
+    }
+    Ok((key, slot))
+}
+
+fn parse_slot(row: &Row<'_>) -> Option<(Key, Slot, u32)> {
+    let key = Key::parse(row.get_ref(0).ok()?.as_str().ok()?).ok()?;
+    let time = |index| Some(StoreTime::from_millis(number(row, index).ok()?));
+    let lease = match row.get_ref(3).ok()?.as_str_or_null().ok()? {
+        None => None,
+        Some(owner) => Some(Lease {
+            owner: Owner::parse(owner).ok()?,
+            lease_id: lease_id(row, 4)?,
+            fence: Fence::new(number(row, 5).ok()?).ok()?,
+            acquired_at: time(6)?,
+            renewed_at: time(7)?,
+            expires_at: time(8)?,
+            ttl: ttl(number(row, 9).ok()?)?,
+            leaving: row.get(10).ok()?,
+            meta: parse_meta(row.get_ref(11).ok()?.as_str_or_null().ok()?)?,
+            request: parse_request(row.get_ref(12).ok()?.as_str_or_null().ok()?)?,
+        }),
+    };
+    let slot = Slot { seq: number(row, 1).ok()?, lease, vacant_since: time(2)? };
+    Some((key, slot, row.get(13).ok()?))
+}
+
+/// The checksum of a slot's row.
+pub(super) fn slot_sum(key: &Key, slot: &Slot) -> u32 {
+    let mut sum = Sum::new().text(key.as_str()).number(slot.seq).number(slot.vacant_since.as_millis());
+    if let Some(lease) = &slot.lease {
+        sum = sum
+            .text(lease.owner.as_str())
+            .bytes(lease.lease_id.as_bytes())
+            .number(lease.fence.get())
+            .number(lease.acquired_at.as_millis())
+            .number(lease.renewed_at.as_millis())
+            .number(lease.expires_at.as_millis())
+            .number(lease.ttl.as_millis())
+            .number(u64::from(lease.leaving));
+        sum = lease.meta.iter().fold(sum, |sum, (name, value)| sum.text(name).text(value));
+        if let Some(request) = &lease.request {
+            sum = sum.text(&request_text(request));
+        }
+    }
+    sum.finish()
+}
+
+fn request_text(request: &Request) -> String {
+    json!({
+        "seq": request.seq,
+        "lease_id": request.bid.lease_id.reveal(),
+        "owner": request.bid.owner.as_str(),
+        "ttl_ms": request.bid.ttl.as_millis(),
+        "meta": request.bid.meta.iter().collect::<BTreeMap<_, _>>(),
+        "on_silence": on_silence_word(request.on_silence),
+        "countdown_ms": request.countdown.as_millis(),
+        "told_at": request.told_at.map(StoreTime::as_millis),
+        "lapses_at": request.lapses_at.as_millis(),
+    })
+    .to_string()
+}
+
+/// `Some(None)` when there is none; `None` when what is there cannot be right.
+fn parse_request(text: Option<&str>) -> Option<Option<Box<Request>>> {
+    let Some(text) = text else { return Some(None) };
+    let value: Value = serde_json::from_str(text).ok()?;
+    let number = |name: &str| value.get(name)?.as_u64();
+    let word = |name: &str| value.get(name)?.as_str();
+    let told_at = match value.get("told_at")? {
+        Value::Null => None,
+        told_at => Some(StoreTime::from_millis(told_at.as_u64()?)),
+    };
+    let bid = Bid {
+        lease_id: LeaseId::parse(word("lease_id")?).ok()?,
+        owner: Owner::parse(word("owner")?).ok()?,
+        ttl: ttl(number("ttl_ms")?)?,
+        meta: meta_from(value.get("meta")?)?,
+    };
+    Some(Some(Box::new(Request {
+        seq: number("seq")?,
+        bid,
+        on_silence: parse_on_silence(word("on_silence")?)?,
+        countdown: ttl(number("countdown_ms")?)?,
+        told_at,
+        lapses_at: StoreTime::from_millis(number("lapses_at")?),
+    })))
+}
+
+// --- events ---
+
+/// The columns of an event, in the order in which [`event_from`] reads them.
+pub(super) const EVENT_COLUMNS: &str =
+    "position, key, seq, at, fence, owner, kind, until, party, note, meta, sum";
+
+/// What differs between the kinds of event, laid flat.
+#[derive(Default)]
+struct Flat<'a> {
+    kind: &'static str,
+    until: Option<StoreTime>,
+    party: Option<&'a str>,
+    note: Option<&'a str>,
+    meta: Option<String>,
+}
+
+impl<'a> From<&'a EventKind> for Flat<'a> {
+    fn from(kind: &'a EventKind) -> Self {
+        let flat = |kind| Self { kind, ..Self::default() };
+        match kind {
+            EventKind::Granted { expires_at, meta } => {
+                Self { until: Some(*expires_at), meta: meta_text(meta), ..flat("granted") }
+            }
+            EventKind::Ended { because: EndReason::Released } => flat("released"),
+            EventKind::Ended { because: EndReason::Expired } => flat("expired"),
+            EventKind::Ended { because: EndReason::Disconnected } => flat("disconnected"),
+            EventKind::Ended { because: EndReason::TakenOver { by, reason } } => {
+                Self { party: Some(by.as_str()), note: Some(reason.as_str()), ..flat("taken_over") }
+            }
+            EventKind::Ended { because: EndReason::HandedOver { to } } => {
+                Self { party: Some(to.as_str()), ..flat("handed_over") }
+            }
+            EventKind::Shortened { expires_at } => Self { until: Some(*expires_at), ..flat("shortened") },
+            EventKind::Resumed { expires_at } => Self { until: Some(*expires_at), ..flat("resumed") },
+            EventKind::HandoverRequested { by, on_silence } => {
+                let note = Some(on_silence_word(*on_silence));
+                Self { party: Some(by.as_str()), note, ..flat("handover_requested") }
+            }
+            EventKind::HandoverTold { by, ends_at } => {
+                Self { party: Some(by.as_str()), until: Some(*ends_at), ..flat("handover_told") }
+            }
+            EventKind::HandoverRefused { by, silent } => Self {
+                party: Some(by.as_str()),
+                note: silent.then_some("silent"),
+                ..flat("handover_refused")
+            },
+            EventKind::HandoverWithdrawn { by } => {
+                Self { party: Some(by.as_str()), ..flat("handover_withdrawn") }
+            }
+        }
+    }
+}
+
+pub(super) fn write_event(db: &Connection, published: &Published) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO event (position, key, seq, at, fence, owner, kind, until, party, note, meta, sum) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    let event = &published.event;
+    let flat = Flat::from(&event.kind);
+    db.prepare_cached(sql)?.execute(params![
+        published.position.0.cast_signed(),
+        event.key.as_str(),
+        event.seq.cast_signed(),
+        event.at.as_millis().cast_signed(),
+        event.fence.get().cast_signed(),
+        event.owner.as_str(),
+        flat.kind,
+        flat.until.map(|until| until.as_millis().cast_signed()),
+        flat.party,
+        flat.note,
+        flat.meta,
+        event_sum(published, &flat),
+    ])?;
+    Ok(())
+}
+
+/// The event in a row, if it is what was once written there.
+pub(super) fn event_from(row: &Row<'_>) -> RowResult<Published> {
+    let position = number(row, 0).unwrap_or(0);
+    let bad = || RowError::Bad(format!("event {position} does not match its checksum"));
+    let (published, sum) = parse_event(row).ok_or_else(bad)?;
+    if event_sum(&published, &Flat::from(&published.event.kind)) != sum {
+        return Err(bad());
+    }
+    Ok(published)
+}
+
+fn parse_event(row: &Row<'_>) -> Option<(Published, u32)> {
+    let event = Event {
+        key: Key::parse(row.get_ref(1).ok()?.as_str().ok()?).ok()?,
+        seq: number(row, 2).ok()?,
+        at: StoreTime::from_millis(number(row, 3).ok()?),
+        fence: Fence::new(number(row, 4).ok()?).ok()?,
+        owner: Owner::parse(row.get_ref(5).ok()?.as_str().ok()?).ok()?,
+        kind: parse_kind(row)?,
+    };
+    Some((Published { position: Position(number(row, 0).ok()?), event }, row.get(11).ok()?))
+}
+
+fn parse_kind(row: &Row<'_>) -> Option<EventKind> {
+    let until = || Some(StoreTime::from_millis(number(row, 7).ok()?));
+    let party = || Owner::parse(row.get_ref(8).ok()?.as_str().ok()?).ok();
+    let note = row.get_ref(9).ok()?.as_str_or_null().ok()?;
+    let ended = |because| EventKind::Ended { because };
+    Some(match row.get_ref(6).ok()?.as_str().ok()? {
+        "granted" => {
+            let meta = parse_meta(row.get_ref(10).ok()?.as_str_or_null().ok()?)?;
+            EventKind::Granted { expires_at: until()?, meta }
+        }
+        "released" => ended(EndReason::Released),
+        "expired" => ended(EndReason::Expired),
+        "disconnected" => ended(EndReason::Disconnected),
+        "taken_over" => ended(EndReason::TakenOver { by: party()?, reason: Reason::parse(note?).ok()? }),
+        "handed_over" => ended(EndReason::HandedOver { to: party()? }),
+        "shortened" => EventKind::Shortened { expires_at: until()? },
+        "resumed" => EventKind::Resumed { expires_at: until()? },
+        "handover_requested" => {
+            EventKind::HandoverRequested { by: party()?, on_silence: parse_on_silence(note?)? }
+        }
+        "handover_told" => EventKind::HandoverTold { by: party()?, ends_at: until()? },
+        "handover_refused" => EventKind::HandoverRefused { by: party()?, silent: note.is_some() },
+        "handover_withdrawn" => EventKind::HandoverWithdrawn { by: party()? },
+        _ => return None,
+    })
+}
+
+fn event_sum(published: &Published, flat: &Flat<'_>) -> u32 {
+    let event = &published.event;
+    Sum::new()
+        .number(published.position.0)
+        .text(event.key.as_str())
+        .number(event.seq)
+        .number(event.at.as_millis())
+        .number(event.fence.get())
+        .text(event.owner.as_str())
+        .text(flat.kind)
+        .number(flat.until.map_or(u64::MAX, StoreTime::as_millis))
+        .text(flat.party.unwrap_or_default())
+        .text(flat.note.unwrap_or_default())
+        .text(flat.meta.as_deref().unwrap_or_default())
+        .finish()
+}
+
+// --- endings ---
+
+/// The columns of an ending, in the order in which [`ending_from`] reads them.
+pub(super) const ENDING_COLUMNS: &str = "at, key, lease_id, because, sum";
+
+pub(super) fn write_ending(db: &Connection, ending: &Ending) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO ending (at, key, lease_id, because, sum) VALUES (?1, ?2, ?3, ?4, ?5)";
+    db.prepare_cached(sql)?.execute(params![
+        ending.at.as_millis().cast_signed(),
+        ending.key.as_str(),
+        ending.lease_id.as_bytes(),
+        ending.because.as_str(),
+        ending_sum(ending),
+    ])?;
+    Ok(())
+}
+
+/// The ending in a row, if it is what was once written there.
+pub(super) fn ending_from(row: &Row<'_>) -> RowResult<Ending> {
+    let bad = || RowError::Bad("the record of an ended lease does not match its checksum".into());
+    let (ending, sum) = parse_ending(row).ok_or_else(bad)?;
+    if ending_sum(&ending) != sum { Err(bad()) } else { Ok(ending) }
+}
+
+fn parse_ending(row: &Row<'_>) -> Option<(Ending, u32)> {
+    let ending = Ending {
+        at: StoreTime::from_millis(number(row, 0).ok()?),
+        key: Key::parse(row.get_ref(1).ok()?.as_str().ok()?).ok()?,
+        lease_id: lease_id(row, 2)?,
+        because: LossReason::parse(row.get_ref(3).ok()?.as_str().ok()?)?,
+    };
+    Some((ending, row.get(4).ok()?))
+}
+
+fn ending_sum(ending: &Ending) -> u32 {
+    let sum = Sum::new().number(ending.at.as_millis()).text(ending.key.as_str());
+    sum.bytes(ending.lease_id.as_bytes()).text(ending.because.as_str()).finish()
+}
+
+// --- values ---
+
+/// All rows of a table, in order, each read by `read`.
+pub(super) fn all<T>(
+    db: &Connection,
+    table: &str,
+    columns: &str,
+    order: &str,
+    mut read: impl FnMut(&Row<'_>) -> RowResult<T>,
+) -> RowResult<Vec<T>> {
+    let mut statement = db.prepare(&format!("SELECT {columns} FROM {table} ORDER BY {order}"))?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(read(row)?);
+    }
+    Ok(found)
+}
+
+fn number(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(index).map(i64::cast_unsigned)
+}
+
+fn lease_id(row: &Row<'_>, index: usize) -> Option<LeaseId> {
+    LeaseId::from_bytes(row.get_ref(index).ok()?.as_blob().ok()?.try_into().ok()?)
+}
+
+fn ttl(millis: u64) -> Option<Ttl> {
+    Ttl::new(std::time::Duration::from_millis(millis)).ok()
+}
+
+fn on_silence_word(on_silence: OnSilence) -> &'static str {
+    match on_silence {
+        OnSilence::Grant => "grant",
+        OnSilence::Refuse => "refuse",
+    }
+}
+
+fn parse_on_silence(word: &str) -> Option<OnSilence> {
+    match word {
+        "grant" => Some(OnSilence::Grant),
+        "refuse" => Some(OnSilence::Refuse),
+        _ => None,
+    }
+}
+
+fn meta_text(meta: &Meta) -> Option<String> {
+    (!meta.is_empty()).then(|| json!(meta.iter().collect::<BTreeMap<_, _>>()).to_string())
+}
+
+fn parse_meta(text: Option<&str>) -> Option<Meta> {
+    text.map_or(Some(Meta::default()), |text| meta_from(&serde_json::from_str(text).ok()?))
+}
+
+fn meta_from(value: &Value) -> Option<Meta> {
+    let pairs = value.as_object()?.iter();
+    let pairs: Option<Vec<_>> =
+        pairs.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+    Meta::new(pairs?).ok()
+}
+
+/// A checksum over values whose borders matter: `ab`, `c` is not `a`, `bc`.
+struct Sum(crc32fast::Hasher);
+
+impl Sum {
+    fn new() -> Self {
+        Self(crc32fast::Hasher::new())
+    }
+
+    fn number(self, number: u64) -> Self {
+        self.raw(&number.to_le_bytes())
+    }
+
+    fn text(self, text: &str) -> Self {
+        self.bytes(text.as_bytes())
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Self {
+        self.number(bytes.len() as u64).raw(bytes)
+    }
+
+    fn raw(mut self, bytes: &[u8]) -> Self {
+        self.0.update(bytes);
+        self
+    }
+
+    fn finish(self) -> u32 {
+        self.0.finalize()
+    }
+}

@@ -1,0 +1,390 @@
+//! The file for several processes of one machine: nothing is kept in memory, every command is one transaction.
+//!
+//! All processes see the same clock: the machine's, which runs on while it sleeps. It is tied to the lease clock by an
+//! offset in the file, anew after each boot.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::decide;
+use leasehold_core::lease::{LossReason, REMEMBERED};
+use leasehold_core::{
+    Command, Context, Decision, Key, LeaseId, Outcome, Owner, Position, Published, Slot, StoreTime,
+};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::file;
+use super::mode_lock::ModeLock;
+use super::rows::{self, Header, RowError};
+use crate::clock::Clock;
+use crate::resident::Ending;
+use crate::{
+    Applied, ENDINGS_KEPT, EVENTS_KEPT, Error, Feed, JobStore, Limits, MAX_EVENTS, Page, Range, Reading,
+};
+use crate::{Result, Retry, Settled, Standing, Store, standing};
+
+/// How often a consumer of events looks whether another process has written some.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How many keys are forgotten along with a command, at most: more than one command can add.
+const FORGET_PER_COMMAND: i64 = 4;
+
+/// What only this mode looks rows up by. The other one has them in memory, and drops these to write less.
+const INDEXES: [(&str, &str); 4] = [
+    ("slot_due", "slot (due_at) WHERE due_at IS NOT NULL"),
+    ("slot_owner", "slot (owner) WHERE owner IS NOT NULL"),
+    ("slot_vacant", "slot (vacant_since) WHERE owner IS NULL"),
+    ("ending_lease_id", "ending (lease_id)"),
+];
+
+pub(super) fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
+    INDEXES.iter().try_for_each(|(name, _)| db.execute_batch(&format!("DROP INDEX IF EXISTS {name}")))
+}
+
+fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
+    INDEXES
+        .iter()
+        .try_for_each(|(name, on)| db.execute_batch(&format!("CREATE INDEX IF NOT EXISTS {name} ON {on}")))
+}
+
+/// The lease clock, if it is tied to this boot of the machine.
+pub(super) fn running_clock(header: &Header, clock: &dyn Clock) -> Option<StoreTime> {
+    let tied = !header.boot.is_empty() && header.boot == clock.boot();
+    tied.then(|| StoreTime::from_millis(clock.millis().saturating_add_signed(header.clock_offset)))
+}
+
+pub(super) struct Shared(Arc<Open>);
+
+/// The open file. When the last one who uses it is gone, it is put in order.
+struct Open {
+    path: PathBuf,
+    db: Mutex<Connection>,
+    lock: ModeLock,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+}
+
+impl Shared {
+    pub(super) fn open(path: &Path, lock: ModeLock, clock: Arc<dyn Clock>, limits: Limits) -> Result<Self> {
+        let mut db = file::connect(path)?;
+        let was_in_use =
+            begin_use(&mut db, clock.as_ref()).map_err(|error| file::row_trouble(path, error))?;
+        if !was_in_use {
+            // Into the file itself, not only its log: see `Header::in_use`.
+            file::checkpoint(&db).map_err(|error| file::trouble(path, &error))?;
+        }
+        Ok(Self(Arc::new(Open { path: path.to_owned(), db: Mutex::new(db), lock, clock, limits })))
+    }
+
+    /// Runs `work` on a thread that may wait for the disk and for other processes.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Open, &mut Connection) -> Result<T, RowError> + Send + 'static,
+    ) -> Result<T> {
+        let open = self.0.clone();
+        let worked = tokio::task::spawn_blocking(move || {
+            let mut db = open.lock();
+            work(&open, &mut db).map_err(|error| file::row_trouble(&open.path, error))
+        });
+        worked.await.unwrap_or_else(|error| {
+            let what = format!("the command was broken off: {error}");
+            Err(Error::Unavailable { what, retry: Retry::Unknown })
+        })
+    }
+}
+
+impl Open {
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        // A transaction that panicked was rolled back when it was dropped.
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self, header: &Header) -> StoreTime {
+        running_clock(header, self.clock.as_ref()).map_or(header.clock, |now| now.max(header.clock))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.lock.is_last() {
+            return;
+        }
+        let db = self.lock();
+        let ended = end_use(&db, self.clock.as_ref());
+        if let Err(RowError::Sqlite(error)) = ended {
+            tracing::warn!(%error, path = %self.path.display(), "the store was closed, but its log could not be written back");
+        }
+    }
+}
+
+#[async_trait]
+impl JobStore for Shared {
+    async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
+        let key = key.clone();
+        self.run(move |open, db| Work::in_transaction(open, db, |work| work.apply(&key, &command))).await
+    }
+
+    async fn read(&self, key: &Key) -> Result<Reading> {
+        loop {
+            let wanted = key.clone();
+            let reading = self.run(move |open, db| read(open, db, &wanted)).await?;
+            if reading.slot.due_at().is_none_or(|due| due > reading.now) {
+                return Ok(reading);
+            }
+            self.apply(key, Command::Settle).await?;
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Shared {
+    async fn now(&self) -> Result<StoreTime> {
+        self.run(|open, db| Ok(open.now(&rows::read_header(db)?))).await
+    }
+
+    async fn list(&self, range: &Range) -> Result<Page> {
+        let range = range.clone();
+        self.run(move |open, db| list(db, &range, |header| open.now(header))).await
+    }
+
+    async fn events(&self, after: Position, limit: usize) -> Result<Feed> {
+        loop {
+            if let Some(feed) = self.run(move |_, db| events_after(db, after, limit)).await? {
+                return Ok(feed);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn settle_due(&self, limit: usize) -> Result<Settled> {
+        self.run(move |open, db| Work::in_transaction(open, db, |work| work.settle_due(limit))).await
+    }
+}
+
+/// One transaction in the making.
+struct Work<'a> {
+    db: Transaction<'a>,
+    header: Header,
+    now: StoreTime,
+    limits: Limits,
+    changed: bool,
+}
+
+impl<'a> Work<'a> {
+    /// Does `work` in one transaction, which is committed if anything changed.
+    fn in_transaction<T>(
+        open: &Open,
+        db: &'a mut Connection,
+        work: impl FnOnce(&mut Self) -> Result<T, RowError>,
+    ) -> Result<T, RowError> {
+        // Write access from the start: a decision is made on what nobody else can change any more.
+        let db = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let header = rows::read_header(&db)?;
+        let now = open.now(&header);
+        let mut this = Self { db, header, now, limits: open.limits, changed: false };
+        let answer = work(&mut this)?;
+        if this.changed {
+            this.tidy()?;
+            this.header.clock = now;
+            rows::write_header(&this.db, &this.header)?;
+            this.db.commit()?;
+        }
+        Ok(answer)
+    }
+
+    fn apply(&mut self, key: &Key, command: &Command) -> Result<Applied, RowError> {
+        let before = rows::read_slot(&self.db, key)?;
+        let context = Context {
+            now: self.now,
+            last_fence: self.header.counters.last_fence,
+            remembered: command.lease_id().map_or(Ok(None), |id| self.remembered(key, id))?,
+            owner_is_full: command.bidder().map_or(Ok(false), |owner| self.is_full(owner))?,
+        };
+        let slot = before.clone().unwrap_or_else(|| Slot::unknown(self.header.counters.seq_floor));
+        let outcome = self.take_in(key, before.as_ref(), decide(key, &slot, command, &context))?;
+        Ok(Applied { outcome, now: self.now, position: self.header.counters.position })
+    }
+
+    fn settle_due(&mut self, limit: usize) -> Result<Settled, RowError> {
+        let due = self.due_keys(limit)?;
+        for key in &due {
+            self.apply(key, &Command::Settle)?;
+        }
+        let next_due: Option<i64> = self
+            .db
+            .prepare_cached("SELECT min(due_at) FROM slot WHERE due_at IS NOT NULL")?
+            .query_row([], |row| row.get(0))?;
+        let next_due = next_due.map(|due| StoreTime::from_millis(due.cast_unsigned()));
+        Ok(Settled { keys: due.len(), next_due, now: self.now })
+    }
+
+    fn due_keys(&self, limit: usize) -> Result<Vec<Key>, RowError> {
+        let sql = "SELECT key FROM slot WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.keys(sql, params![self.now.as_millis().cast_signed(), limit])
+    }
+
+    fn keys(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<Key>, RowError> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        let texts = statement.query_map(params, |row| row.get::<_, String>(0))?;
+        texts.map(|text| Key::parse(&text?).map_err(|error| RowError::Bad(error.to_string()))).collect()
+    }
+
+    fn take_in(&mut self, key: &Key, before: Option<&Slot>, decision: Decision) -> Result<Outcome, RowError> {
+        self.header.counters.last_fence = decision.last_fence;
+        for event in decision.events {
+            self.header.counters.position.0 += 1;
+            rows::write_event(&self.db, &Published { position: self.header.counters.position, event })?;
+        }
+        for (lease_id, because) in decision.ended {
+            rows::write_ending(&self.db, &Ending { at: self.now, key: key.clone(), lease_id, because })?;
+            self.changed = true;
+        }
+        if let Some(slot) = decision.slot {
+            let sum = rows::write_slot(&self.db, key, &slot)?;
+            self.replace_sum(key, before, u64::from(sum));
+        }
+        Ok(decision.outcome)
+    }
+
+    fn replace_sum(&mut self, key: &Key, before: Option<&Slot>, after: u64) {
+        let before = before.map_or(0, |slot| u64::from(rows::slot_sum(key, slot)));
+        self.header.slot_sums = self.header.slot_sums.wrapping_sub(before).wrapping_add(after);
+        self.changed = true;
+    }
+
+    fn remembered(&self, key: &Key, lease_id: &LeaseId) -> Result<Option<LossReason>, RowError> {
+        let sql = "SELECT because FROM ending WHERE lease_id = ?1 AND key = ?2 AND at > ?3 ORDER BY id DESC LIMIT 1";
+        let word: Option<String> = self
+            .db
+            .prepare_cached(sql)?
+            .query_row(params![lease_id.as_bytes(), key.as_str(), self.oldest_remembered()], |row| row.get(0))
+            .optional()?;
+        Ok(word.map(|word| LossReason::parse(&word).unwrap_or(LossReason::Unknown)))
+    }
+
+    /// The last moment of what is not remembered any more; below every moment while the store is young.
+    fn oldest_remembered(&self) -> i64 {
+        let remembered = i64::try_from(REMEMBERED.as_millis()).unwrap_or(i64::MAX);
+        self.now.as_millis().cast_signed() - remembered
+    }
+
+    fn is_full(&self, owner: &Owner) -> Result<bool, RowError> {
+        let sql = "SELECT count(*) FROM slot WHERE owner = ?1";
+        let leases: i64 = self.db.prepare_cached(sql)?.query_row([owner.as_str()], |row| row.get(0))?;
+        Ok(leases >= i64::from(self.limits.leases_per_owner))
+    }
+
+    /// Deletes what is not kept any more.
+    fn tidy(&mut self) -> Result<(), RowError> {
+        let oldest_event = self.header.counters.position.0.saturating_sub(EVENTS_KEPT as u64);
+        self.db
+            .prepare_cached("DELETE FROM event WHERE position <= ?1")?
+            .execute([oldest_event.cast_signed()])?;
+        let sql = "DELETE FROM ending WHERE id <= (SELECT max(id) FROM ending) - ?1 \
+                   OR id IN (SELECT id FROM ending WHERE at <= ?2 ORDER BY id LIMIT 8)";
+        self.db.prepare_cached(sql)?.execute(params![ENDINGS_KEPT as i64, self.oldest_remembered()])?;
+        let sql =
+            "SELECT key FROM slot WHERE owner IS NULL AND vacant_since <= ?1 ORDER BY vacant_since LIMIT ?2";
+        for key in self.keys(sql, params![self.oldest_remembered(), FORGET_PER_COMMAND])? {
+            self.forget(&key)?;
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, key: &Key) -> Result<(), RowError> {
+        if let Some(slot) = rows::read_slot(&self.db, key)?.filter(|slot| slot.is_forgettable(self.now)) {
+            self.header.counters.seq_floor = self.header.counters.seq_floor.max(slot.seq);
+            rows::delete_slot(&self.db, key)?;
+            self.replace_sum(key, Some(&slot), 0);
+        }
+        Ok(())
+    }
+}
+
+fn read(open: &Open, db: &mut Connection, key: &Key) -> Result<Reading, RowError> {
+    let snapshot = db.transaction()?;
+    let header = rows::read_header(&snapshot)?;
+    let slot = rows::read_slot(&snapshot, key)?;
+    let slot = slot.unwrap_or_else(|| Slot::unknown(header.counters.seq_floor));
+    Ok(Reading { slot, now: open.now(&header), position: header.counters.position })
+}
+
+/// A page of the file's live leases at the time that `now` makes of the header.
+pub(super) fn list(
+    db: &mut Connection,
+    range: &Range,
+    now: impl FnOnce(&Header) -> StoreTime,
+) -> Result<Page, RowError> {
+    let snapshot = db.transaction()?;
+    let header = rows::read_header(&snapshot)?;
+    let now = now(&header);
+    let limit = range.limit.clamp(1, Range::MAX_LIMIT);
+    let sql = format!(
+        "SELECT {} FROM slot WHERE key >= ?1 AND key > ?2 AND expires_at > ?3 ORDER BY key LIMIT ?4",
+        rows::SLOT_COLUMNS
+    );
+    let after = range.after.as_ref().map_or("", Key::as_str);
+    let mut statement = snapshot.prepare_cached(&sql)?;
+    let mut found =
+        statement.query(params![range.prefix, after, now.as_millis().cast_signed(), (limit + 1) as i64])?;
+    let mut slots = Vec::new();
+    while let Some(row) = found.next()? {
+        let (key, slot) = rows::slot_from(row)?;
+        if !key.as_str().starts_with(&range.prefix) {
+            break;
+        }
+        slots.push((key, slot));
+    }
+    let more = slots.len() > limit;
+    slots.truncate(limit);
+    Ok(Page { slots, more, now, position: header.counters.position })
+}
+
+fn events_after(db: &mut Connection, after: Position, limit: usize) -> Result<Option<Feed>, RowError> {
+    let snapshot = db.transaction()?;
+    let newest = rows::read_header(&snapshot)?.counters.position;
+    let oldest: Option<i64> =
+        snapshot.prepare_cached("SELECT min(position) FROM event")?.query_row([], |row| row.get(0))?;
+    let oldest = oldest.map(|position| Position(position.cast_unsigned()));
+    match standing(after, oldest, newest) {
+        Standing::UpToDate => return Ok(None),
+        Standing::Gap => return Ok(Some(Feed::Gap { resume_from: newest })),
+        Standing::Behind => {}
+    }
+    let sql =
+        format!("SELECT {} FROM event WHERE position > ?1 ORDER BY position LIMIT ?2", rows::EVENT_COLUMNS);
+    let mut statement = snapshot.prepare_cached(&sql)?;
+    let mut found = statement.query(params![after.0.cast_signed(), limit.clamp(1, MAX_EVENTS) as i64])?;
+    let mut events = Vec::new();
+    while let Some(row) = found.next()? {
+        events.push(rows::event_from(row)?);
+    }
+    Ok(Some(Feed::Events(events)))
+}
+
+/// Marks the file as in use, ties the lease clock to this boot, and answers whether it was in use before.
+fn begin_use(db: &mut Connection, clock: &dyn Clock) -> Result<bool, RowError> {
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut header = rows::read_header(&transaction)?;
+    let was_in_use = header.in_use;
+    header.in_use = true;
+    if running_clock(&header, clock).is_none() {
+        header.boot = clock.boot();
+        header.clock_offset = header.clock.as_millis().cast_signed() - clock.millis().cast_signed();
+    }
+    make_indexes(&transaction)?;
+    rows::write_header(&transaction, &header)?;
+    transaction.commit()?;
+    Ok(was_in_use)
+}
+
+fn end_use(db: &Connection, clock: &dyn Clock) -> Result<(), RowError> {
+    let mut header = rows::read_header(db)?;
+    header.in_use = false;
+    header.clock = running_clock(&header, clock).map_or(header.clock, |now| now.max(header.clock));
+    rows::write_header(db, &header)?;
+    Ok(file::end_orderly(db)?)
+}

@@ -1,0 +1,372 @@
+//! Looking after a file: check, back up, restore, repair. Nothing here destroys what it finds.
+//!
+//! Looking ([`peek`], [`check`], [`backup`]) works beside whoever is using the file. Replacing ([`restore`],
+//! [`repair`]) needs it alone, keeps the old file under another name, and moves the fence far ahead: what was handed
+//! out in the part of history that is lost is not known, but it was less than that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use leasehold_core::{Fence, Key, Slot};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::mode_lock::ModeLock;
+use super::rows::{self, Header, RowError};
+use super::{Mode, exclusive, file, shared};
+use crate::clock::unix_millis;
+use crate::resident::Ending;
+use crate::{Error, Page, Range, Result, Retry};
+
+/// How far fences, positions and sequence numbers jump when a part of history may be missing: more grants than any
+/// store makes between a backup and its restore, and room for two million restores.
+pub const JUMP: u64 = 1 << 32;
+
+/// A page of the leases in the file, seen beside whoever is using it. Times are as of the last time it wrote its clock,
+/// at most a second ago.
+pub fn peek(path: impl AsRef<Path>, range: &Range) -> Result<Page> {
+    let path = path.as_ref();
+    let mut db = file::connect_read_only(path)?;
+    let clock = crate::clock::SystemClock;
+    let now = |header: &Header| {
+        shared::running_clock(header, &clock).map_or(header.clock, |now| now.max(header.clock))
+    };
+    shared::list(&mut db, range, now).map_err(|error| file::row_trouble(path, error))
+}
+
+/// What a look at a file found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The schema of the file.
+    pub schema: i64,
+    /// How many keys it knows.
+    pub keys: usize,
+    /// How many of them have a lease, expired ones included that nobody has noticed yet.
+    pub leases: usize,
+    /// How many events it keeps.
+    pub events: usize,
+    /// The last fence it gave out.
+    pub last_fence: u64,
+    /// How large the file is, its log included.
+    pub bytes: u64,
+    /// What is wrong with it; empty when nothing is.
+    pub problems: Vec<String>,
+}
+
+/// Looks at every page and every row of a file.
+pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
+    let path = path.as_ref();
+    let log_was_there = file::beside(path, "-wal").exists();
+    let db = file::connect_read_only(path)?;
+    let mut checked = Checked {
+        schema: file::SCHEMA,
+        keys: 0,
+        leases: 0,
+        events: 0,
+        last_fence: 0,
+        bytes: size(path) + size(&file::beside(path, "-wal")),
+        problems: page_problems(&db).map_err(|error| file::trouble(path, &error))?,
+    };
+    // One snapshot, so that a store in use does not look inconsistent.
+    let snapshot = db.unchecked_transaction().map_err(|error| file::trouble(path, &error))?;
+    match exclusive::load_rows(&snapshot) {
+        Ok((header, _)) => {
+            checked.last_fence = header.counters.last_fence;
+            if header.in_use && !log_was_there {
+                checked.problems.push("its write-ahead log (the file ending in -wal) is missing".into());
+            }
+        }
+        Err(RowError::Bad(what)) => checked.problems.push(what),
+        Err(RowError::Sqlite(error)) => checked.problems.push(error.to_string()),
+    }
+    checked.keys = count(&snapshot, "SELECT count(*) FROM slot");
+    checked.leases = count(&snapshot, "SELECT count(owner) FROM slot");
+    checked.events = count(&snapshot, "SELECT count(*) FROM event");
+    Ok(checked)
+}
+
+/// How many of SQLite's own findings are passed on.
+const PAGE_PROBLEMS: i64 = 10;
+
+fn page_problems(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let found = db
+        .prepare(&format!("PRAGMA integrity_check({PAGE_PROBLEMS})"))
+        .and_then(|mut statement| statement.query_map([], |row| row.get::<_, String>(0))?.collect());
+    match found {
+        Ok(lines) => Ok(Vec::into_iter(lines).filter(|line| line != "ok").collect()),
+        Err(error) if is_damage(&error) => Ok(vec![error.to_string()]),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+}
+
+fn count(db: &Connection, sql: &str) -> usize {
+    let counted = db.query_row(sql, [], |row| row.get::<_, i64>(0)).optional().ok().flatten();
+    counted.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+}
+
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// What was backed up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// What the copy holds; it was read again after it was written.
+    pub checked: Checked,
+}
+
+/// Copies the file as it is at this moment, beside whoever is using it, to `target`, where nothing may be yet.
+pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup> {
+    let (path, target) = (path.as_ref(), target.as_ref());
+    refuse_existing(target)?;
+    let db = file::connect_read_only(path)?;
+    let draft = file::beside(target, &format!(".new-{}", std::process::id()));
+    let made = copy_into(&db, &draft).and_then(|()| file::put_new(&draft, target));
+    let _ = fs::remove_file(&draft);
+    made?;
+    let checked = check(target)?;
+    match checked.problems.first() {
+        None => Ok(Backup { checked }),
+        Some(problem) => Err(file::damaged(target, problem)),
+    }
+}
+
+fn refuse_existing(target: &Path) -> Result<()> {
+    if !target.exists() {
+        return Ok(());
+    }
+    let fix = "name one that does not, nothing is overwritten";
+    Err(Error::Invalid(leasehold_core::Invalid::new(
+        "file",
+        &target.display().to_string(),
+        "it already exists",
+        fix,
+    )))
+}
+
+fn copy_into(db: &Connection, draft: &Path) -> Result<()> {
+    let _ = fs::remove_file(draft);
+    file::make_private(draft)?;
+    let trouble = |error: rusqlite::Error| file::trouble(draft, &error);
+    // One statement, one snapshot; and the copy has no unused pages.
+    db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
+    let copy = Connection::open(draft).map_err(trouble)?;
+    let mut header = rows::read_header(&copy).map_err(|error| file::row_trouble(draft, error))?;
+    header.in_use = false;
+    copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
+    rows::write_header(&copy, &header).map_err(trouble)?;
+    drop(copy);
+    let synced = fs::File::open(draft).and_then(|file| file.sync_all());
+    synced.map_err(|error| file::io_trouble(draft, "made durable", &error))
+}
+
+/// What was put in the place of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// How many leases the new file has.
+    pub leases: usize,
+    /// What could not be kept, in words.
+    pub lost: Vec<String>,
+    /// Every fence from now on is larger than this.
+    pub last_fence: u64,
+    /// Where the old file is now, if there was one.
+    pub kept_as: Option<PathBuf>,
+}
+
+/// Puts a backup in the place of `path`. Every later fence is larger than any that was given out since the backup.
+pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repaired> {
+    let (backup, path) = (backup.as_ref(), path.as_ref());
+    let _lock = ModeLock::take(path, Mode::Exclusive, true)?;
+    let from = salvage(&file::connect_read_only(backup)?);
+    if let Some(problem) = from.lost.first() {
+        return Err(file::damaged(backup, problem));
+    }
+    // The file that is replaced may know of later fences than the backup does, if it can still be read.
+    let replaced = file::connect_read_only(path).map(|db| salvage(&db).last_fence()).unwrap_or(0);
+    replace(path, &from, from.last_fence().max(replaced), "before-restore")
+}
+
+/// Keeps what is readable of a damaged file. Without `start_empty`, a file of which nothing is readable is refused.
+pub fn repair(path: impl AsRef<Path>, start_empty: bool) -> Result<Repaired> {
+    let path = path.as_ref();
+    let _lock = ModeLock::take(path, Mode::Exclusive, false)?;
+    let found = match file::connect_read_only(path) {
+        Ok(db) => salvage(&db),
+        Err(error @ Error::Newer { .. }) => return Err(error),
+        Err(error) => Salvage { lost: vec![error.to_string()], ..Salvage::default() },
+    };
+    if found.header.is_none() && found.slots.is_empty() && !start_empty {
+        let what = format!(
+            "nothing in {} is readable, so nothing could be kept; restore a backup with `leasehold store restore`, or, \
+             if there is none, begin with an empty store: `leasehold store repair --start-empty`",
+            path.display()
+        );
+        return Err(Error::Unavailable { what, retry: Retry::No });
+    }
+    replace(path, &found, found.last_fence(), "damaged")
+}
+
+/// What could be read of a file.
+#[derive(Default)]
+struct Salvage {
+    header: Option<Header>,
+    slots: Vec<(Key, Slot)>,
+    endings: Vec<Ending>,
+    lost: Vec<String>,
+}
+
+impl Salvage {
+    /// The largest fence that the file is known to have given out.
+    fn last_fence(&self) -> u64 {
+        let in_slots =
+            self.slots.iter().filter_map(|(_, slot)| slot.lease.as_ref()).map(|lease| lease.fence.get());
+        in_slots.chain(self.header.iter().map(|header| header.counters.last_fence)).max().unwrap_or(0)
+    }
+
+    /// The latest moment on the lease clock that the file is known to have seen.
+    fn clock(&self) -> leasehold_core::StoreTime {
+        let in_slots = self
+            .slots
+            .iter()
+            .map(|(_, slot)| slot.lease.as_ref().map_or(slot.vacant_since, |lease| lease.renewed_at));
+        in_slots.chain(self.header.iter().map(|header| header.clock)).max().unwrap_or_default()
+    }
+}
+
+fn salvage(db: &Connection) -> Salvage {
+    let mut found = Salvage::default();
+    match rows::read_header(db) {
+        Ok(header) => found.header = Some(header),
+        Err(error) => found.lost.push(in_words(error)),
+    }
+    found.slots = salvage_rows(db, "slot", rows::SLOT_COLUMNS, "key", rows::slot_from, &mut found.lost);
+    found.endings =
+        salvage_rows(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from, &mut found.lost);
+    found.slots.sort_by(|(a, _), (b, _)| a.cmp(b));
+    found.slots.dedup_by(|(a, _), (b, _)| a == b);
+    let sums = found
+        .slots
+        .iter()
+        .fold(0_u64, |sum, (key, slot)| sum.wrapping_add(u64::from(rows::slot_sum(key, slot))));
+    if found.lost.is_empty() && found.header.as_ref().is_some_and(|header| header.slot_sums != sums) {
+        found.lost.push("some slots are missing".into());
+    }
+    found
+}
+
+/// Reads a table from both ends, so that one bad page in the middle costs no more than itself.
+fn salvage_rows<T>(
+    db: &Connection,
+    table: &str,
+    columns: &str,
+    order: &str,
+    read: impl Fn(&rusqlite::Row<'_>) -> std::result::Result<T, RowError>,
+    lost: &mut Vec<String>,
+) -> Vec<T> {
+    let mut kept = Vec::new();
+    let forward = salvage_until_error(
+        db,
+        &format!("SELECT {columns} FROM {table} ORDER BY {order}"),
+        &read,
+        &mut kept,
+        lost,
+    );
+    if let Err(error) = forward {
+        lost.push(format!("a part of the table {table}: {error}"));
+        let mut from_the_end = Vec::new();
+        let sql = format!("SELECT {columns} FROM {table} ORDER BY {order} DESC");
+        // The same damage ends this pass too; it has been reported.
+        let _ = salvage_until_error(db, &sql, &read, &mut from_the_end, &mut Vec::new());
+        kept.extend(from_the_end.into_iter().rev());
+    }
+    kept
+}
+
+fn salvage_until_error<T>(
+    db: &Connection,
+    sql: &str,
+    read: impl Fn(&rusqlite::Row<'_>) -> std::result::Result<T, RowError>,
+    kept: &mut Vec<T>,
+    lost: &mut Vec<String>,
+) -> rusqlite::Result<()> {
+    let mut statement = db.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        match read(row) {
+            Ok(value) => kept.push(value),
+            Err(error) => lost.push(in_words(error)),
+        }
+    }
+    Ok(())
+}
+
+fn in_words(error: RowError) -> String {
+    match error {
+        RowError::Bad(what) => what,
+        RowError::Sqlite(error) => error.to_string(),
+    }
+}
+
+/// Puts a store made of what was salvaged in the place of `path`, and keeps what was there.
+fn replace(path: &Path, found: &Salvage, last_fence: u64, label: &str) -> Result<Repaired> {
+    let header = moved_ahead(found, last_fence);
+    let slots: Vec<_> = found.slots.iter().map(|(key, slot)| (key, with_seq_ahead(slot))).collect();
+    let draft = file::beside(path, &format!(".new-{}", std::process::id()));
+    let made = file::make_draft(&draft, &header, |db| {
+        let mut header = header.clone();
+        for (key, slot) in &slots {
+            header.slot_sums = header.slot_sums.wrapping_add(u64::from(rows::write_slot(db, key, slot)?));
+        }
+        found.endings.iter().try_for_each(|ending| rows::write_ending(db, ending))?;
+        rows::write_header(db, &header)
+    });
+    let kept_as = made.and_then(|()| swap(path, &draft, label));
+    let _ = fs::remove_file(&draft);
+    let leases = slots.iter().filter(|(_, slot)| slot.lease.is_some()).count();
+    Ok(Repaired {
+        leases,
+        lost: found.lost.clone(),
+        last_fence: header.counters.last_fence,
+        kept_as: kept_as?,
+    })
+}
+
+/// The header of the new file: every number far ahead of what the lost part of history can have reached.
+fn moved_ahead(found: &Salvage, last_fence: u64) -> Header {
+    let mut header = found.header.clone().unwrap_or_default();
+    let last_seq = found.slots.iter().map(|(_, slot)| slot.seq).max().unwrap_or(0);
+    let counters = &mut header.counters;
+    counters.last_fence = last_fence.max(unix_millis()).saturating_add(JUMP).min(Fence::MAX.get());
+    counters.position.0 = counters.position.0.saturating_add(JUMP);
+    counters.seq_floor = counters.seq_floor.max(last_seq).saturating_add(JUMP);
+    header.clock = found.clock();
+    header.boot.clear();
+    header.slot_sums = 0;
+    header.in_use = false;
+    header
+}
+
+fn with_seq_ahead(slot: &Slot) -> Slot {
+    Slot { seq: slot.seq.saturating_add(JUMP), ..slot.clone() }
+}
+
+/// Moves `draft` to `path`. At no moment is there nothing at `path`: somebody might take that for a new beginning.
+fn swap(path: &Path, draft: &Path, label: &str) -> Result<Option<PathBuf>> {
+    let failed = |error: std::io::Error| file::io_trouble(path, "replaced", &error);
+    let kept_as = path.exists().then(|| file::beside(path, &format!(".{label}-{}", unix_millis())));
+    if let Some(kept_as) = &kept_as {
+        fs::hard_link(path, kept_as).or_else(|_| fs::copy(path, kept_as).map(|_| ())).map_err(failed)?;
+        // The old log belongs to the old file: beside the new one it would be played back into it.
+        let (log, index) = (file::beside(path, "-wal"), file::beside(path, "-shm"));
+        if log.exists() {
+            fs::rename(&log, file::beside(kept_as, "-wal")).map_err(failed)?;
+        }
+        let _ = fs::remove_file(index);
+    }
+    fs::rename(draft, path).and_then(|()| file::sync_folder(path)).map_err(failed)?;
+    Ok(kept_as)
+}

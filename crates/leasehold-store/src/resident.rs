@@ -1,0 +1,310 @@
+//! All slots of a store in memory, and changes that are staged beside them until they are durable.
+//!
+//! [`Staged`] is an overlay: decisions read through it, so that the second command of a batch sees the first. Nobody
+//! else does: readers see [`Resident`] alone, which changes only in [`Resident::commit`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+
+use leasehold_core::lease::{LossReason, REMEMBERED};
+use leasehold_core::{
+    Command, Context, Decision, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot,
+};
+use leasehold_core::{StoreTime, decide};
+
+use crate::{ENDINGS_KEPT, EVENTS_KEPT, Feed, Limits, MAX_EVENTS, Range, Standing, standing};
+
+/// The numbers that a store gives out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// The last fence.
+    pub(crate) last_fence: u64,
+    /// The position of the last event.
+    pub(crate) position: Position,
+    /// At least the last sequence number of every key that was forgotten.
+    pub(crate) seq_floor: Seq,
+}
+
+/// A lease id that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) at: StoreTime,
+    pub(crate) key: Key,
+    pub(crate) lease_id: LeaseId,
+    pub(crate) because: LossReason,
+}
+
+/// What is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Resident {
+    pub(crate) counters: Counters,
+    slots: BTreeMap<Key, Slot>,
+    /// The keys on which something will be due by itself, by when.
+    due: BTreeSet<(StoreTime, Key)>,
+    /// The free keys, by since when they are.
+    vacant: BTreeSet<(StoreTime, Key)>,
+    leases: HashMap<Owner, u32>,
+    endings: VecDeque<Ending>,
+    ended: HashMap<(Key, LeaseId), LossReason>,
+    events: VecDeque<Published>,
+}
+
+/// Changes that are decided but not yet durable.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) now: StoreTime,
+    pub(crate) counters: Counters,
+    /// The new slots; `None` for a key that is forgotten.
+    pub(crate) slots: HashMap<Key, Option<Slot>>,
+    pub(crate) endings: Vec<Ending>,
+    pub(crate) events: Vec<Published>,
+    leases: HashMap<Owner, i64>,
+    ended: HashMap<(Key, LeaseId), LossReason>,
+}
+
+impl Staged {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.endings.is_empty()
+    }
+}
+
+impl Resident {
+    /// The committed state as it was loaded: slots in any order, endings and events in the order of their making.
+    pub(crate) fn load(
+        counters: Counters,
+        slots: impl IntoIterator<Item = (Key, Slot)>,
+        endings: Vec<Ending>,
+        events: Vec<Published>,
+    ) -> Self {
+        let mut resident = Self { counters, events: events.into(), ..Self::default() };
+        for (key, slot) in slots {
+            resident.put(key, slot);
+        }
+        resident.remember(endings);
+        resident
+    }
+
+    pub(crate) fn slot(&self, key: &Key) -> Slot {
+        self.slots.get(key).cloned().unwrap_or_else(|| Slot::unknown(self.counters.seq_floor))
+    }
+
+    pub(crate) fn committed(&self, key: &Key) -> Option<&Slot> {
+        self.slots.get(key)
+    }
+
+    pub(crate) fn has_leases(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_due(&self) -> Option<StoreTime> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The slots of `range` that hold a lease which has not expired at `now`, and whether there may be more.
+    pub(crate) fn page(&self, range: &Range, now: StoreTime) -> (Vec<(Key, Slot)>, bool) {
+        let limit = range.limit.clamp(1, Range::MAX_LIMIT);
+        let start =
+            range.after.as_ref().map_or(range.prefix.as_str(), |after| after.as_str().max(&range.prefix));
+        let mut slots: Vec<(Key, Slot)> = self
+            .slots
+            .range::<str, _>((Bound::Included(start), Bound::Unbounded))
+            .take_while(|(key, _)| key.as_str().starts_with(&range.prefix))
+            .filter(|(key, slot)| Some(*key) != range.after.as_ref() && slot.live(now).is_some())
+            .take(limit + 1)
+            .map(|(key, slot)| (key.clone(), slot.clone()))
+            .collect();
+        let more = slots.len() > limit;
+        slots.truncate(limit);
+        (slots, more)
+    }
+
+    /// The events after `after`; `None` when there are none yet.
+    pub(crate) fn events_after(&self, after: Position, limit: usize) -> Option<Feed> {
+        let newest = self.counters.position;
+        match standing(after, self.oldest_event(), newest) {
+            Standing::UpToDate => return None,
+            Standing::Gap => return Some(Feed::Gap { resume_from: newest }),
+            Standing::Behind => {}
+        }
+        let skipped = self.oldest_event().map_or(0, |oldest| after.0 + 1 - oldest.0);
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        let batch = self.events.iter().skip(skipped).take(limit.clamp(1, MAX_EVENTS));
+        Some(Feed::Events(batch.cloned().collect()))
+    }
+
+    pub(crate) fn stage(&self, now: StoreTime) -> Staged {
+        Staged {
+            now,
+            counters: self.counters,
+            slots: HashMap::new(),
+            endings: Vec::new(),
+            events: Vec::new(),
+            leases: HashMap::new(),
+            ended: HashMap::new(),
+        }
+    }
+
+    /// Decides a command on top of what is staged, and stages the result.
+    pub(crate) fn decide(
+        &self,
+        staged: &mut Staged,
+        key: &Key,
+        command: &Command,
+        limits: &Limits,
+    ) -> Outcome {
+        let slot = self.staged_slot(staged, key);
+        let context = Context {
+            now: staged.now,
+            last_fence: staged.counters.last_fence,
+            remembered: command.lease_id().and_then(|id| self.remembered(staged, key, *id)),
+            owner_is_full: command.bidder().is_some_and(|owner| self.is_full(staged, owner, limits)),
+        };
+        let decision = decide(key, &slot, command, &context);
+        self.take_in(staged, key, &slot, decision)
+    }
+
+    /// Settles what is due at the staged time, on at most `limit` keys; answers on how many.
+    pub(crate) fn settle_due(&self, staged: &mut Staged, limit: usize, limits: &Limits) -> usize {
+        let now = staged.now;
+        let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key);
+        let due: Vec<Key> = due.filter(|key| !staged.slots.contains_key(*key)).take(limit).cloned().collect();
+        for key in &due {
+            self.decide(staged, key, &Command::Settle, limits);
+        }
+        due.len()
+    }
+
+    /// Stages the forgetting of keys that have been free for long, at most `limit`.
+    pub(crate) fn forget(&self, staged: &mut Staged, limit: usize) {
+        let too_many = self.vacant.len().saturating_sub(ENDINGS_KEPT);
+        for (index, (_, key)) in self.vacant.iter().take(limit).enumerate() {
+            let Some(slot) = self.slots.get(key).filter(|_| !staged.slots.contains_key(key)) else {
+                continue;
+            };
+            if index >= too_many && !slot.is_forgettable(staged.now) {
+                break;
+            }
+            staged.counters.seq_floor = staged.counters.seq_floor.max(slot.seq);
+            staged.slots.insert(key.clone(), None);
+        }
+    }
+
+    /// Makes what was staged, and is durable by now, visible.
+    pub(crate) fn commit(&mut self, staged: Staged) {
+        let now = staged.now;
+        self.counters = staged.counters;
+        for (key, slot) in staged.slots {
+            self.take_out(&key);
+            if let Some(slot) = slot {
+                self.put(key, slot);
+            }
+        }
+        self.events.extend(staged.events);
+        let excess = self.events.len().saturating_sub(EVENTS_KEPT);
+        self.events.drain(..excess);
+        self.remember(staged.endings);
+        self.drop_old_endings(now);
+    }
+
+    /// The oldest event that is kept.
+    pub(crate) fn oldest_event(&self) -> Option<Position> {
+        self.events.front().map(|published| published.position)
+    }
+
+    /// How many endings are remembered.
+    pub(crate) fn endings(&self) -> usize {
+        self.endings.len()
+    }
+
+    fn staged_slot(&self, staged: &Staged, key: &Key) -> Slot {
+        match staged.slots.get(key) {
+            Some(Some(slot)) => slot.clone(),
+            Some(None) => Slot::unknown(staged.counters.seq_floor),
+            None => self.slots.get(key).cloned().unwrap_or_else(|| Slot::unknown(staged.counters.seq_floor)),
+        }
+    }
+
+    fn remembered(&self, staged: &Staged, key: &Key, lease_id: LeaseId) -> Option<LossReason> {
+        let id = (key.clone(), lease_id);
+        staged.ended.get(&id).or_else(|| self.ended.get(&id)).copied()
+    }
+
+    fn is_full(&self, staged: &Staged, owner: &Owner, limits: &Limits) -> bool {
+        let committed = self.leases.get(owner).copied().map_or(0, i64::from);
+        let change = staged.leases.get(owner).copied().unwrap_or(0);
+        committed + change >= i64::from(limits.leases_per_owner)
+    }
+
+    fn take_in(&self, staged: &mut Staged, key: &Key, before: &Slot, decision: Decision) -> Outcome {
+        staged.counters.last_fence = decision.last_fence;
+        for event in decision.events {
+            staged.counters.position.0 += 1;
+            staged.events.push(Published { position: staged.counters.position, event });
+        }
+        for (lease_id, because) in decision.ended {
+            staged.ended.insert((key.clone(), lease_id), because);
+            staged.endings.push(Ending { at: staged.now, key: key.clone(), lease_id, because });
+        }
+        if let Some(slot) = decision.slot {
+            count_leases(&mut staged.leases, before, -1);
+            count_leases(&mut staged.leases, &slot, 1);
+            staged.slots.insert(key.clone(), Some(slot));
+        }
+        decision.outcome
+    }
+
+    fn put(&mut self, key: Key, slot: Slot) {
+        if let Some(due_at) = slot.due_at() {
+            self.due.insert((due_at, key.clone()));
+        }
+        match &slot.lease {
+            Some(lease) => *self.leases.entry(lease.owner.clone()).or_default() += 1,
+            None => {
+                self.vacant.insert((slot.vacant_since, key.clone()));
+            }
+        }
+        self.slots.insert(key, slot);
+    }
+
+    fn take_out(&mut self, key: &Key) {
+        let Some(slot) = self.slots.remove(key) else { return };
+        if let Some(due_at) = slot.due_at() {
+            self.due.remove(&(due_at, key.clone()));
+        }
+        let Some(lease) = &slot.lease else {
+            self.vacant.remove(&(slot.vacant_since, key.clone()));
+            return;
+        };
+        if let Some(count) = self.leases.get_mut(&lease.owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.leases.remove(&lease.owner);
+            }
+        }
+    }
+
+    fn remember(&mut self, endings: Vec<Ending>) {
+        for ending in endings {
+            self.ended.insert((ending.key.clone(), ending.lease_id), ending.because);
+            self.endings.push_back(ending);
+        }
+    }
+
+    /// Drops the endings that have been remembered for long enough, or are too many.
+    fn drop_old_endings(&mut self, now: StoreTime) {
+        while let Some(oldest) = self.endings.front() {
+            if self.endings.len() <= ENDINGS_KEPT && oldest.at + REMEMBERED > now {
+                break;
+            }
+            self.ended.remove(&(oldest.key.clone(), oldest.lease_id));
+            self.endings.pop_front();
+        }
+    }
+}
+
+fn count_leases(leases: &mut HashMap<Owner, i64>, slot: &Slot, change: i64) {
+    if let Some(lease) = &slot.lease {
+        *leases.entry(lease.owner.clone()).or_default() += change;
+    }
+}

@@ -1,0 +1,153 @@
+//! Stores under a clock that only the test moves.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_store::clock::ManualClock;
+use leasehold_store::conformance::{HARNESS_LEASES_PER_OWNER, Harness, Restart};
+use leasehold_store::{Embedded, Limits, Memory, Mode, Store, embedded};
+use tempfile::TempDir;
+
+pub const LIMITS: Limits = Limits { leases_per_owner: HARNESS_LEASES_PER_OWNER };
+
+pub struct MemoryHarness {
+    clock: Arc<ManualClock>,
+    store: Arc<Memory>,
+}
+
+impl MemoryHarness {
+    pub fn new() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        Self { store: Arc::new(Memory::with(clock.clone(), LIMITS, 0)), clock }
+    }
+}
+
+#[async_trait]
+impl Harness for MemoryHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+pub struct EmbeddedHarness {
+    folder: TempDir,
+    mode: Mode,
+    clock: Arc<ManualClock>,
+    state: Mutex<State>,
+}
+
+struct State {
+    store: Option<Arc<Embedded>>,
+    path: PathBuf,
+    lives: u32,
+}
+
+impl EmbeddedHarness {
+    pub fn new(mode: Mode) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::default());
+        let path = folder.path().join("leases.db");
+        let store = Some(open(&path, mode, &clock));
+        let harness = Self { folder, mode, clock, state: Mutex::new(State { store, path, lives: 0 }) };
+        harness.back_up();
+        harness
+    }
+
+    fn backup_path(&self, life: u32) -> PathBuf {
+        self.folder.path().join(format!("backup-{life}.db"))
+    }
+
+    /// A backup of the store as it is now, for a later restore.
+    fn back_up(&self) {
+        let state = self.state.lock().unwrap();
+        embedded::backup(&state.path, self.backup_path(state.lives)).unwrap();
+    }
+
+    fn close(&self) {
+        let store = self.state.lock().unwrap().store.take().unwrap();
+        let store = Arc::into_inner(store).expect("nobody else uses the store any more");
+        drop(store);
+    }
+
+    /// What is on disk at this moment, under another name: as a machine that lost power would find it.
+    fn crash(&self) {
+        let (path, lives) = {
+            let state = self.state.lock().unwrap();
+            (state.path.clone(), state.lives)
+        };
+        let copy = self.folder.path().join(format!("crashed-{lives}.db"));
+        for suffix in ["", "-wal"] {
+            std::fs::copy(beside(&path, suffix), beside(&copy, suffix)).unwrap();
+        }
+        self.close();
+        self.state.lock().unwrap().path = copy;
+    }
+
+    fn restore(&self) {
+        self.close();
+        let state = self.state.lock().unwrap();
+        embedded::restore(self.backup_path(state.lives), &state.path).unwrap();
+    }
+
+    fn reopen(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.store = Some(open(&state.path, self.mode, &self.clock));
+        state.lives += 1;
+    }
+}
+
+fn open(path: &Path, mode: Mode, clock: &Arc<ManualClock>) -> Arc<Embedded> {
+    Arc::new(Embedded::options().mode(mode).clock(clock.clone()).limits(LIMITS).open(path).unwrap())
+}
+
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+#[async_trait]
+impl Harness for EmbeddedHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        self.state.lock().unwrap().store.clone().unwrap()
+    }
+
+    async fn advance(&self, by: Duration) {
+        // No longer steps than the lease clock takes, each with a turn of the store.
+        let mut left = by;
+        while !left.is_zero() {
+            let step = left.min(Duration::from_secs(1));
+            self.clock.advance(step);
+            self.store().now().await.unwrap();
+            left -= step;
+        }
+    }
+
+    async fn restart(&self, how: Restart) -> bool {
+        match how {
+            Restart::Orderly => self.close(),
+            Restart::Crash => self.crash(),
+            Restart::Restore => self.restore(),
+            Restart::DownForAnHour => {
+                self.close();
+                self.clock.advance(Duration::from_secs(3_600));
+            }
+        }
+        self.reopen();
+        self.back_up();
+        true
+    }
+
+    async fn stall(&self, for_how_long: Duration) -> bool {
+        if self.mode == Mode::Shared {
+            // Its clock is the machine's, like that of all the processes that share it.
+            return false;
+        }
+        self.clock.advance(for_how_long);
+        true
+    }
+}

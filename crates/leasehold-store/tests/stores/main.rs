@@ -1,0 +1,10 @@
+//! The laws, run by every store; the stores against each other; and what only a file can suffer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod damage;
+mod differential;
+mod disk;
+mod harness;
+mod laws;
+mod processes;

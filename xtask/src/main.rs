@@ -1,0 +1,57 @@
+//! The chores of the workspace, as `cargo xtask <command>`; one file per command.
+//!
+//! Whatever a developer or a CI machine does beyond plain cargo is here, so that both do the same.
+
+mod serve;
+mod soak;
+mod tally;
+mod test;
+mod tidy;
+mod tools;
+mod wasm;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use tools::Workspace;
+
+/// The chores of the Leasehold workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Chore {
+    /// Build the program and say what can be done with it
+    Serve,
+    /// Run every check there is, in stages
+    Test(test::Options),
+    /// Run the randomised and the process tests again and again
+    Soak(soak::Options),
+    /// Check the style rules that the compiler does not know
+    Tidy,
+    /// Check that the rules, compiled to WebAssembly, need nothing from their host
+    Wasm,
+}
+
+fn main() -> ExitCode {
+    match run(&Chore::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does the chore; answers whether everything was fine.
+fn run(chore: &Chore) -> Result<bool> {
+    let workspace = Workspace::find()?;
+    match chore {
+        Chore::Serve => serve::run(&workspace),
+        Chore::Test(options) => test::run(&workspace, options),
+        Chore::Soak(options) => soak::run(&workspace, options),
+        Chore::Tidy => Ok(tidy::stage(&workspace)?.is_fine()),
+        Chore::Wasm => Ok(wasm::stage(&workspace)?.is_fine()),
+    }
+}

@@ -1,0 +1,88 @@
+//! `cargo xtask soak`: the tests that draw their cases at random or kill processes, again and again until time is up.
+//!
+//! It stops at the first failure, because that is what it looks for.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::tally::{Report, count};
+use crate::tools::{self, Finished, Workspace};
+
+/// The cases of each property test in one round.
+const CASES: &str = "5000";
+
+/// Parts of the names of the tests that are worth repeating.
+const WORTH_REPEATING: [&str; 3] = ["differential", "killed", "racing"];
+
+/// How long to go on.
+#[derive(Args)]
+pub struct Options {
+    /// Start no new round after this many minutes; there is always one
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    minutes: u64,
+}
+
+/// Repeats the tests; answers whether all rounds passed.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
+    let start = Instant::now();
+    let time = Duration::from_secs(options.minutes * 60);
+    for round in 1.. {
+        if !is_fine(round, &one_round(workspace)?)? {
+            return Ok(false);
+        }
+        if start.elapsed() >= time {
+            break;
+        }
+    }
+    Ok(true)
+}
+
+fn one_round(workspace: &Workspace) -> Result<Finished> {
+    let mut command = workspace.cargo(&["test", "--workspace", "--release", "--"]);
+    command.args(WORTH_REPEATING).env("LEASEHOLD_SOAK", "1").env("PROPTEST_CASES", CASES);
+    tools::watch(&mut command)
+}
+
+fn is_fine(round: u32, finished: &Finished) -> Result<bool> {
+    let report = count(&finished.output, finished.ok);
+    if !report.is_fine() {
+        println!("{}\nround {round}: {report}\n{}", finished.output, how_to_replay());
+    } else if report == Report::default() {
+        bail!("no test is named after any of: {}", WORTH_REPEATING.join(", "));
+    } else {
+        println!("round {round}: {report}");
+    }
+    Ok(report.is_fine())
+}
+
+fn how_to_replay() -> String {
+    format!(
+        "To replay:
+- a property test kept its failing seed in a file under `proptest-regressions`: `cargo test NAME` tries it first, on
+  every run from now on. Commit the file with the fix.
+- a process test depends on timing: run it alone, several times, with the same settings:
+  LEASEHOLD_SOAK=1 PROPTEST_CASES={CASES} cargo test --workspace --release -- NAME"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(ok: bool, result: &str) -> Finished {
+        Finished { ok, output: format!("test result: {result} 0 ignored;") }
+    }
+
+    #[test]
+    fn a_round_without_a_test_is_an_error() {
+        assert!(is_fine(1, &finished(true, "ok. 0 passed; 0 failed;")).is_err());
+    }
+
+    #[test]
+    fn a_round_passes_or_fails_with_its_tests() {
+        assert!(is_fine(1, &finished(true, "ok. 2 passed; 0 failed;")).unwrap());
+        assert!(!is_fine(1, &finished(false, "FAILED. 2 passed; 1 failed;")).unwrap());
+    }
+}
