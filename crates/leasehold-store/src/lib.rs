@@ -17,6 +17,7 @@ pub mod clock;
 pub mod conformance;
 pub mod embedded;
 mod error;
+pub mod faulty;
 pub mod memory;
 mod resident;
 

@@ -3,7 +3,7 @@
 use leasehold_core::lease::{Command, LossReason, OnSilence, Outcome};
 
 use crate::table::held_by_alice;
-use crate::world::{COUNTDOWN, PATIENCE, TTL, World, lease_id};
+use crate::world::{Act, COUNTDOWN, PATIENCE, TTL, World, lease_id};
 
 /// Alice holds the key, and bob has requested it with the event number 2.
 fn asked_by_bob(on_silence: OnSilence) -> World {
@@ -241,7 +241,7 @@ fn a_second_asker_is_not_over_because_it_came_second() {
 
 #[test]
 fn a_request_ends_with_its_lease_and_the_asker_may_go_on() {
-    let ends: [(&str, fn(&mut World) -> String); 3] = [
+    let ends: [(&str, Act); 3] = [
         ("released", |world| world.release("alice")),
         ("released", |world| world.withdraw("alice")),
         ("expired", |world| {

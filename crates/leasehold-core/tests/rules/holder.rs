@@ -241,7 +241,7 @@ impl Sim {
             // Before it is sent, as the answer may never come.
             self.holder.handle_handover_told(at(self.now + self.offset), secs(crate::world::COUNTDOWN));
             self.send(*delay, Message::Confirmation);
-            self.run(self.now + 700);
+            self.run(self.now + 2_000);
             if self.holder.lost().is_some() {
                 break;
             }

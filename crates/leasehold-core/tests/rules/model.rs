@@ -228,16 +228,20 @@ impl Model {
         if let Some(ask) = hold.ask {
             let silent = ask.told.map_or(u64::MAX, |told| told + ask.countdown);
             if ask.lapses <= now && ask.lapses < hold.until {
-                self.drop_ask("withdrawn", format!("withdrawn by {}", ask.owner));
+                self.drop_ask("withdrawn", &format!("withdrawn by {}", ask.owner));
             } else if now < ask.lapses && silent <= now && silent < hold.until {
-                if !ask.grant || !self.hand_over() {
-                    self.drop_ask("refused", format!("refused {} by silence", ask.owner));
-                }
+                self.silence(&ask);
             }
         }
         if self.holder.as_ref().is_some_and(|hold| hold.until <= now) {
             let reason = if hold.leaving { "disconnected" } else { "expired" };
             self.end(reason, reason);
+        }
+    }
+
+    fn silence(&mut self, ask: &Ask) {
+        if !ask.grant || !self.hand_over() {
+            self.drop_ask("refused", &format!("refused {} by silence", ask.owner));
         }
     }
 
@@ -333,7 +337,7 @@ impl Model {
     fn answer(&mut self, hand_over: bool) -> String {
         let to = self.holder.as_ref().unwrap().ask.as_ref().unwrap().owner.clone();
         if !hand_over {
-            self.drop_ask("refused", format!("refused {to}"));
+            self.drop_ask("refused", &format!("refused {to}"));
             "refused".into()
         } else if self.hand_over() {
             format!("handed over to {to}")
@@ -348,7 +352,7 @@ impl Model {
         if hold.is_some_and(|hold| hold.id == id) {
             self.end("released", "released");
         } else if let Some(by) = ask.map(|ask| ask.owner.clone()) {
-            self.drop_ask("withdrawn", format!("withdrawn by {by}"));
+            self.drop_ask("withdrawn", &format!("withdrawn by {by}"));
         } else {
             let now = self.now;
             self.over.entry(id.into()).or_insert(("withdrawn", now));
@@ -398,10 +402,10 @@ impl Model {
         "released".into()
     }
 
-    fn drop_ask(&mut self, reason: &'static str, words: String) {
+    fn drop_ask(&mut self, reason: &'static str, words: &str) {
         let ask = self.holder.as_mut().unwrap().ask.take().unwrap();
         self.over.insert(ask.id, (reason, self.now));
-        self.tell(&words);
+        self.tell(words);
     }
 
     fn tell(&mut self, what: &str) {

@@ -5,7 +5,7 @@ use leasehold_core::lease::{Claim, Command, LossReason, OnSilence, Outcome, REME
 use leasehold_core::name::{Fence, Meta};
 use leasehold_core::time::StoreTime;
 
-use crate::world::{TTL, World, bid, fence, lease_id, owner};
+use crate::world::{Act, TTL, World, bid, fence, lease_id, owner};
 
 /// A world in which alice has just been granted the key.
 pub fn held_by_alice() -> World {
@@ -321,7 +321,7 @@ fn law_06_of_many_racers_for_one_stale_lease_one_wins() {
 
 #[test]
 fn law_09_one_expiry_gives_one_event() {
-    let notice: [fn(&mut World) -> String; 5] = [
+    let notice: [Act; 5] = [
         |world| world.settle(),
         |world| world.check(1),
         |world| world.renew("alice"),
@@ -399,7 +399,7 @@ fn a_second_soft_release_may_shorten_further() {
 
 #[test]
 fn whoever_comes_back_within_the_grace_has_the_whole_lease_again() {
-    let back: [fn(&mut World) -> String; 3] = [
+    let back: [Act; 3] = [
         |world| world.renew("alice"),
         |world| world.acquire("alice"),
         |world| world.resume("alice", "alice/2"),

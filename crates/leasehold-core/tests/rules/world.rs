@@ -22,6 +22,9 @@ pub const COUNTDOWN: u64 = 10;
 /// How long a request stands without being repeated.
 pub const PATIENCE: u64 = 20;
 
+/// Something that somebody does.
+pub type Act = fn(&mut World) -> String;
+
 pub struct World {
     pub now: StoreTime,
     pub slot: Slot,
@@ -235,12 +238,9 @@ pub fn fence(number: u64) -> Fence {
 }
 
 pub fn lease_id(who: &str) -> LeaseId {
-    let mut bytes = [0; 16];
-    // A pattern rather than the name itself, which shows up in events as the owner.
-    for (i, byte) in who.bytes().enumerate() {
-        bytes[i % 16] = byte.wrapping_mul(31).wrapping_add(7) ^ bytes[i % 16];
-    }
-    LeaseId::from_random(bytes)
+    // FNV-1a: the name itself shows up in events, as the owner.
+    let mix = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul((1 << 88) + 0x13b);
+    LeaseId::from_random(who.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix).to_be_bytes())
 }
 
 pub fn owner(who: &str) -> Owner {

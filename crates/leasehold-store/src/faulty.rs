@@ -1,0 +1,117 @@
+//! A store that fails on purpose, around any other: how a network, a disk or a busy database would fail.
+//!
+//! The faults are those that a caller has to live with: a command that was not carried out, one that was carried out
+//! but whose answer got lost, one that takes long, one that is never answered.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Command, Key, Position, StoreTime};
+
+use crate::{Applied, Error, Feed, JobStore, Page, Range, Reading, Result, Retry, Settled, Store};
+
+/// What happens to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing unusual.
+    None,
+    /// It is not carried out, and the caller is told so.
+    Refuse,
+    /// It is carried out, but the caller hears that nobody knows.
+    LoseAnswer,
+    /// It is carried out after this long, whether or not the caller still waits.
+    Delay(Duration),
+    /// It is carried out, and never answered.
+    Hang,
+}
+
+/// Decides what happens to each command.
+type Plan = Box<dyn FnMut(&Command) -> Fault + Send>;
+
+/// A store with faults in front of it.
+pub struct Faulty {
+    store: Arc<dyn Store>,
+    plan: Mutex<Plan>,
+}
+
+impl Faulty {
+    /// `plan` decides what happens to each command.
+    pub fn new(store: Arc<dyn Store>, plan: impl FnMut(&Command) -> Fault + Send + 'static) -> Self {
+        Self { store, plan: Mutex::new(Box::new(plan)) }
+    }
+
+    /// Faults of all kinds but hanging, on `per_mille` of the commands. The same seed gives the same faults.
+    pub fn seeded(store: Arc<dyn Store>, seed: u64, per_mille: u64) -> Self {
+        let mut state = seed | 1;
+        Self::new(store, move |_| {
+            // Marsaglia's xorshift: small, and the same everywhere.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            match (state >> 16) % 1_000 < per_mille {
+                false => Fault::None,
+                true => match (state >> 40) % 3 {
+                    0 => Fault::Refuse,
+                    1 => Fault::LoseAnswer,
+                    _ => Fault::Delay(Duration::from_millis((state >> 48) % 2_000)),
+                },
+            }
+        })
+    }
+
+    fn fault(&self, command: &Command) -> Fault {
+        (self.plan.lock().unwrap_or_else(PoisonError::into_inner))(command)
+    }
+}
+
+fn trouble(retry: Retry) -> Error {
+    Error::Unavailable { what: "a fault on purpose".into(), retry }
+}
+
+#[async_trait]
+impl JobStore for Faulty {
+    async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
+        match self.fault(&command) {
+            Fault::None => self.store.apply(key, command).await,
+            Fault::Refuse => Err(trouble(Retry::Safe)),
+            Fault::LoseAnswer => self.store.apply(key, command).await.and(Err(trouble(Retry::Unknown))),
+            Fault::Delay(delay) => {
+                let (store, key) = (self.store.clone(), key.clone());
+                // On its own task: what is on its way arrives, even if the sender has gone.
+                let delayed = tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    store.apply(&key, command).await
+                });
+                delayed.await.unwrap_or(Err(trouble(Retry::Unknown)))
+            }
+            Fault::Hang => {
+                self.store.apply(key, command).await?;
+                std::future::pending().await
+            }
+        }
+    }
+
+    async fn read(&self, key: &Key) -> Result<Reading> {
+        self.store.read(key).await
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn now(&self) -> Result<StoreTime> {
+        self.store.now().await
+    }
+
+    async fn list(&self, range: &Range) -> Result<Page> {
+        self.store.list(range).await
+    }
+
+    async fn events(&self, after: Position, limit: usize) -> Result<Feed> {
+        self.store.events(after, limit).await
+    }
+
+    async fn settle_due(&self, limit: usize) -> Result<Settled> {
+        self.store.settle_due(limit).await
+    }
+}
