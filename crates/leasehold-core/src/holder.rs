@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::backoff::Backoff;
+use crate::event::Seq;
 use crate::lease::LossReason;
 use crate::time::{HolderTime, Ttl};
 
@@ -31,11 +32,10 @@ pub fn heartbeat(ttl: Ttl) -> Duration {
 pub struct Holder {
     ttl: Ttl,
     heartbeat: Duration,
-    retry: Backoff,
     /// When the last successful request was sent.
     confirmed: HolderTime,
     /// When a silent hand-over would take the lease away, if one is running.
-    handover_ends: Option<HolderTime>,
+    handover_ends: Option<(Seq, HolderTime)>,
     next_renewal: HolderTime,
     failures: u32,
     lost: Option<Lost>,
@@ -77,20 +77,12 @@ impl Holder {
 
     /// The same with a heartbeat of the holder's choice. One that would come too late is moved before the deadline.
     pub fn with_heartbeat(sent: HolderTime, ttl: Ttl, heartbeat: Duration) -> Self {
-        let usable = ttl.as_duration() - margin(ttl);
-        let heartbeat = heartbeat.clamp(Duration::from_millis(1), usable / 2);
-        let retry = Backoff {
-            initial: (heartbeat / 10).max(Duration::from_millis(20)),
-            multiplier: 2.0,
-            max: heartbeat.min(Duration::from_secs(10)),
-        };
         Self {
             ttl,
             heartbeat,
-            retry,
             confirmed: sent,
             handover_ends: None,
-            next_renewal: sent + heartbeat,
+            next_renewal: sent + usable_heartbeat(heartbeat, ttl),
             failures: 0,
             lost: None,
         }
@@ -99,7 +91,7 @@ impl Holder {
     /// When the holder has to stop, unless a renewal succeeds before.
     pub fn deadline(&self) -> HolderTime {
         let lease_ends = self.confirmed + self.ttl.as_duration();
-        let ends = self.handover_ends.map_or(lease_ends, |end| end.min(lease_ends));
+        let ends = self.handover_ends.map_or(lease_ends, |(_, end)| end.min(lease_ends));
         ends.minus(margin(self.ttl))
     }
 
@@ -120,7 +112,12 @@ impl Holder {
         }
         match self.lost {
             Some(lost) => Action::Stop(lost),
-            None if now >= self.next_renewal => Action::Renew { give_up_at: self.give_up_at(now) },
+            None if now >= self.next_renewal => {
+                let give_up_at = self.give_up_at(now);
+                // The next one is due when this one has failed, not at the next poll.
+                self.next_renewal = give_up_at;
+                Action::Renew { give_up_at }
+            }
             None => Action::Wait(self.next_renewal.min(self.deadline())),
         }
     }
@@ -132,14 +129,14 @@ impl Holder {
             self.confirmed = sent;
             self.ttl = ttl;
             self.failures = 0;
-            self.next_renewal = sent + self.heartbeat;
+            self.next_renewal = sent + usable_heartbeat(self.heartbeat, ttl);
         }
     }
 
     /// A renewal failed, or its outcome is unknown. `random` is spread evenly over all `u32`.
     pub fn handle_failed(&mut self, now: HolderTime, random: u32) {
         self.failures = self.failures.saturating_add(1);
-        self.next_renewal = now + self.retry.jittered(self.failures, random);
+        self.next_renewal = now + self.retry().jittered(self.failures, random);
     }
 
     /// The store said that the lease is gone.
@@ -147,25 +144,47 @@ impl Holder {
         self.lost.get_or_insert(Lost::Told(because));
     }
 
-    /// The holder gives the lease back.
+    /// The holder gives the lease back, softly or not.
     pub fn handle_released(&mut self) {
         self.lost.get_or_insert(Lost::Released);
     }
 
-    /// The holder has confirmed, in a message sent at `sent`, that it knows of a request to hand over which takes the
-    /// lease away after `countdown` unless it answers.
-    pub fn handle_handover_told(&mut self, sent: HolderTime, countdown: Ttl) {
-        self.handover_ends = Some(sent + countdown.as_duration());
+    /// The holder confirms, in a message sent at `sent`, that it knows of `request`, which takes the lease away after
+    /// `countdown` unless it answers. Call it when the message is sent: it may arrive even if its answer does not.
+    pub fn handle_handover_told(&mut self, request: Seq, sent: HolderTime, countdown: Ttl) {
+        let ends = sent + countdown.as_duration();
+        match self.handover_ends {
+            // An earlier confirmation may be the one that arrived.
+            Some((known, earlier)) if known == request => {
+                self.handover_ends = Some((request, earlier.min(ends)))
+            }
+            _ => self.handover_ends = Some((request, ends)),
+        }
     }
 
-    /// The request is off the table: refused, or withdrawn.
-    pub fn handle_handover_over(&mut self) {
-        self.handover_ends = None;
+    /// `request` is off the table: refused, or withdrawn.
+    pub fn handle_handover_over(&mut self, request: Seq) {
+        self.handover_ends = self.handover_ends.filter(|(known, _)| *known != request);
     }
 
     fn give_up_at(&self, now: HolderTime) -> HolderTime {
-        (now + self.heartbeat).min(self.deadline())
+        (now + usable_heartbeat(self.heartbeat, self.ttl)).min(self.deadline())
     }
+
+    fn retry(&self) -> Backoff {
+        let heartbeat = usable_heartbeat(self.heartbeat, self.ttl);
+        Backoff {
+            initial: (heartbeat / 10).max(Duration::from_millis(20)),
+            multiplier: 2.0,
+            max: heartbeat.min(Duration::from_secs(10)),
+        }
+    }
+}
+
+/// The heartbeat that is wanted, moved forward so that two fit before the deadline.
+fn usable_heartbeat(wanted: Duration, ttl: Ttl) -> Duration {
+    let usable = ttl.as_duration() - margin(ttl);
+    wanted.clamp(Duration::from_millis(1), usable / 2)
 }
 
 #[cfg(test)]
@@ -249,9 +268,11 @@ mod tests {
     #[test]
     fn a_running_handover_brings_the_deadline_forward() {
         let mut holder = Holder::new(at(0), thirty_seconds());
-        holder.handle_handover_told(at(1_000), Ttl::from_secs(10).unwrap());
+        holder.handle_handover_told(7, at(1_000), Ttl::from_secs(10).unwrap());
         assert_eq!(holder.deadline(), at(8_000));
-        holder.handle_handover_over();
+        holder.handle_handover_over(6);
+        assert_eq!(holder.deadline(), at(8_000), "the end of another request");
+        holder.handle_handover_over(7);
         assert_eq!(holder.deadline(), at(27_000));
     }
 

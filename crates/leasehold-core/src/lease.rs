@@ -169,7 +169,7 @@ pub enum Command {
     Resume {
         /// Whose it is.
         claim: Claim,
-        /// The lease id from now on.
+        /// The lease id from now on: freshly drawn, never one that was used before.
         next: LeaseId,
     },
     /// Take it from its holder. Whether one may is for the door to know.
@@ -493,27 +493,32 @@ impl<'a> Step<'a> {
 
     // --- what is due by itself, in the order in which it became due ---
 
+    /// Whatever came due happens as of when it did, so that no answer depends on somebody having looked in between.
     fn settle(&mut self) {
-        let now = self.context.now;
-        let Some(lease) = &self.slot.lease else { return };
-        let (expires_at, leaving) = (lease.expires_at, lease.leaving);
-        if let Some(request) = lease.request.clone() {
-            let silence = request.silence_ends_at().filter(|end| *end <= now && *end < expires_at);
-            if request.lapses_at <= now {
-                self.withdraw_request(&request);
-            } else if silence.is_some() {
-                self.settle_silence(&request);
-            }
-        }
-        // A lease that has just been handed over begins now: only the old one can have expired.
-        if self.slot.lease.as_ref().is_some_and(|lease| lease.is_expired(now)) {
-            self.end(if leaving { EndReason::Disconnected } else { EndReason::Expired });
+        self.settle_request();
+        let expired = self.slot.lease.as_ref().filter(|lease| lease.is_expired(self.context.now));
+        if let Some(lease) = expired {
+            self.end(if lease.leaving { EndReason::Disconnected } else { EndReason::Expired });
         }
     }
 
-    fn settle_silence(&mut self, request: &Request) {
+    /// A request ends with the holder's silence or by lapsing, whichever comes first; and with its lease, before which
+    /// either must come to count at all.
+    fn settle_request(&mut self) {
+        let Some(lease) = &self.slot.lease else { return };
+        let Some(request) = lease.request.clone() else { return };
+        let due = |at: &StoreTime| *at <= self.context.now && *at < lease.expires_at;
+        let silence = request.silence_ends_at().filter(|end| *end <= request.lapses_at).filter(due);
+        match silence {
+            Some(end) => self.settle_silence(&request, end),
+            None if due(&request.lapses_at) => self.withdraw_request(&request),
+            None => {}
+        }
+    }
+
+    fn settle_silence(&mut self, request: &Request, end: StoreTime) {
         match request.on_silence {
-            OnSilence::Grant if self.hand_over(&request.bid) => {}
+            OnSilence::Grant if self.hand_over(&request.bid, end) => {}
             OnSilence::Grant | OnSilence::Refuse => self.refuse(request, true),
         }
     }
@@ -531,10 +536,10 @@ impl<'a> Step<'a> {
         match self.answer_bid(bid) {
             Ok(outcome) => outcome,
             Err(held) if held.fence != seen => Outcome::Held(held),
-            Err(_) if self.context.owner_is_full => Outcome::OwnerIsFull,
+            Err(held) if self.is_too_many(bid, &held) => Outcome::OwnerIsFull,
             Err(_) => {
                 let reason = EndReason::TakenOver { by: bid.owner.clone(), reason: reason.clone() };
-                self.replace(reason, bid).unwrap_or(Outcome::FencesExhausted)
+                self.replace(reason, bid, self.context.now).unwrap_or(Outcome::FencesExhausted)
             }
         }
     }
@@ -560,7 +565,7 @@ impl<'a> Step<'a> {
             }
             Some(request) => Outcome::RequestedByAnother { held, by: request.bid.owner },
             None if held.fence != seen => Outcome::Held(held),
-            None if self.context.owner_is_full => Outcome::OwnerIsFull,
+            None if self.is_too_many(bid, &held) => Outcome::OwnerIsFull,
             None => {
                 self.tell(EventKind::HandoverRequested { by: bid.owner.clone(), on_silence });
                 let (seq, told_at, bid) = (self.slot.seq, None, bid.clone());
@@ -575,9 +580,13 @@ impl<'a> Step<'a> {
     fn answer_bid(&mut self, bid: &Bid) -> Result<Outcome, Held> {
         if let Some(lease) = self.slot.lease.clone()
             && lease.lease_id == bid.lease_id
-            && lease.owner == bid.owner
         {
-            return Ok(Outcome::Granted { lease: self.extend(lease, bid.ttl), extended: true });
+            // Under another owner it is refused whatever the bid: the id cannot end and be granted at once.
+            return Ok(if lease.owner == bid.owner {
+                Outcome::Granted { lease: self.extend(lease, bid.ttl), extended: true }
+            } else {
+                Outcome::Held(Held::from(&lease))
+            });
         }
         if let Some(because) = self.over(bid.lease_id) {
             return Ok(Outcome::Lost { because, held: self.held() });
@@ -585,7 +594,7 @@ impl<'a> Step<'a> {
         match self.held() {
             Some(held) => Err(held),
             None if self.context.owner_is_full => Ok(Outcome::OwnerIsFull),
-            None => Ok(self.grant(bid).unwrap_or(Outcome::FencesExhausted)),
+            None => Ok(self.grant(bid, self.context.now).unwrap_or(Outcome::FencesExhausted)),
         }
     }
 
@@ -663,7 +672,11 @@ impl<'a> Step<'a> {
             return Outcome::Refused;
         }
         let to = request.bid.owner.clone();
-        if self.hand_over(&request.bid) { Outcome::HandedOver { to } } else { Outcome::FencesExhausted }
+        if self.hand_over(&request.bid, self.context.now) {
+            Outcome::HandedOver { to }
+        } else {
+            Outcome::FencesExhausted
+        }
     }
 
     // --- what anybody may do ---
@@ -689,17 +702,16 @@ impl<'a> Step<'a> {
 
     // --- the few ways in which a slot changes ---
 
-    /// Gives the free key to the bidder. `None` when there is no fence left to give with it.
-    fn grant(&mut self, bid: &Bid) -> Option<Outcome> {
-        let now = self.context.now;
-        let fence = Fence::new(self.last_fence + 1).ok()?;
-        let expires_at = now + bid.ttl.as_duration();
+    /// Gives the free key to the bidder from `at` on. `None` when there is no fence left to give with it.
+    fn grant(&mut self, bid: &Bid, at: StoreTime) -> Option<Outcome> {
+        let fence = self.next_fence()?;
+        let expires_at = at + bid.ttl.as_duration();
         let lease = Lease {
             owner: bid.owner.clone(),
             lease_id: bid.lease_id,
             fence,
-            acquired_at: now,
-            renewed_at: now,
+            acquired_at: at,
+            renewed_at: at,
             expires_at,
             ttl: bid.ttl,
             leaving: false,
@@ -713,14 +725,18 @@ impl<'a> Step<'a> {
     }
 
     /// Ends the lease and gives the key to the bidder; changes nothing when there is no fence left.
-    fn replace(&mut self, reason: EndReason, bid: &Bid) -> Option<Outcome> {
-        Fence::new(self.last_fence + 1).ok()?;
+    fn replace(&mut self, reason: EndReason, bid: &Bid, at: StoreTime) -> Option<Outcome> {
+        self.next_fence()?;
         self.end(reason);
-        self.grant(bid)
+        self.grant(bid, at)
     }
 
-    fn hand_over(&mut self, bid: &Bid) -> bool {
-        self.replace(EndReason::HandedOver { to: bid.owner.clone() }, bid).is_some()
+    fn hand_over(&mut self, bid: &Bid, at: StoreTime) -> bool {
+        self.replace(EndReason::HandedOver { to: bid.owner.clone() }, bid, at).is_some()
+    }
+
+    fn next_fence(&self) -> Option<Fence> {
+        Fence::new(self.last_fence.saturating_add(1)).ok()
     }
 
     /// Extends the lease. It never shortens it: a copy of an older renewal with a shorter TTL may come in late, after
@@ -793,6 +809,11 @@ impl<'a> Step<'a> {
 
     fn held(&self) -> Option<Held> {
         self.slot.lease.as_ref().map(Held::from)
+    }
+
+    /// Whether the bidder would hold more leases than it may, once it had this one from `held`.
+    fn is_too_many(&self, bid: &Bid, held: &Held) -> bool {
+        self.context.owner_is_full && bid.owner != held.by
     }
 
     fn pending_request(&self) -> Option<Request> {

@@ -59,7 +59,9 @@ impl Key {
             return refuse(rule, "shorten it, or use a hash of it".into());
         }
         let Some((door, name)) = text.split_once('/') else {
-            let suggestion = if text.is_empty() { "nightly" } else { text };
+            let speaks_for_itself =
+                text.len() <= QUOTED_CHARS && !text.is_empty() && unprintable(text).is_none();
+            let suggestion = if speaks_for_itself { text } else { "nightly" };
             return refuse(
                 "a key is `door/name`, this one has no door".into(),
                 format!("write `run/{suggestion}`"),
@@ -111,9 +113,12 @@ fn unprintable(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Characters that reorder or hide the text around them.
+/// Characters that reorder or hide the text around them. The joiners U+200C and U+200D are not among them: Persian names
+/// and emoji need them.
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}')
+    matches!(c,
+        '\u{00AD}' | '\u{061C}' | '\u{200B}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}'
+        | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
 }
 
 /// Who holds a lease, as shown to people.
@@ -313,8 +318,14 @@ impl Meta {
         if let Some(name) = pairs.keys().find(|name| name.is_empty() || unprintable(name).is_some()) {
             return Err(Invalid::new("meta name", name, "a name is printable and not empty", "rename it"));
         }
-        if let Some(value) = pairs.values().find(|value| value.contains('\0')) {
-            return Err(Invalid::new("meta value", value, "no NUL characters", "remove them"));
+        let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
+        if let Some(value) = pairs.values().find(|value| value.contains(odd)) {
+            return Err(Invalid::new(
+                "meta value",
+                value,
+                "no control characters but tab and newline",
+                "remove them",
+            ));
         }
         Ok(Self((!pairs.is_empty()).then(|| Box::new(pairs))))
     }

@@ -59,10 +59,21 @@ impl LeaseView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
     /// The secret, for the holder alone.
-    pub lease_id: String,
+    pub lease_id: Secret,
     /// The rest.
     #[serde(flatten)]
     pub lease: LeaseView,
+}
+
+/// A lease id on its way to its holder: in the JSON it stands in the clear, in a log it does not.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
 }
 
 /// Who holds a key, for somebody who wanted it.

@@ -46,8 +46,8 @@ fn law_08_a_holder_that_polls_too_late_is_told_to_stop() {
 #[test]
 fn law_08_confirming_a_hand_over_again_does_not_push_the_deadline_back() {
     let mut holder = Holder::new(at(0), secs(30));
-    holder.handle_handover_told(at(1_000), secs(10));
-    holder.handle_handover_told(at(5_000), secs(10));
+    holder.handle_handover_told(1, at(1_000), secs(10));
+    holder.handle_handover_told(1, at(5_000), secs(10));
     assert_eq!(holder.deadline(), at(8_000));
     holder.handle_renewed(at(6_000), secs(30));
     assert_eq!(holder.deadline(), at(8_000), "a renewal does not answer the request");
@@ -239,7 +239,7 @@ impl Sim {
         }
         for delay in delays {
             // Before it is sent, as the answer may never come.
-            self.holder.handle_handover_told(at(self.now + self.offset), secs(crate::world::COUNTDOWN));
+            self.holder.handle_handover_told(1, at(self.now + self.offset), secs(crate::world::COUNTDOWN));
             self.send(*delay, Message::Confirmation);
             self.run(self.now + 2_000);
             if self.holder.lost().is_some() {

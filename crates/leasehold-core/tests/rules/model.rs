@@ -219,29 +219,30 @@ impl Model {
         }
     }
 
-    /// Three deadlines. Whatever is due when the lease itself ends, or later, never comes; an asker whose patience is
-    /// over gets nothing any more.
+    /// Three deadlines, each in its turn. Whatever is due when the lease itself ends, or later, never comes.
     fn due(&mut self) {
         let now = self.now;
         self.over.retain(|_, (_, at)| now < *at + TEN_MINUTES);
         let Some(hold) = self.holder.clone() else { return };
         if let Some(ask) = hold.ask {
             let silent = ask.told.map_or(u64::MAX, |told| told + ask.countdown);
-            if ask.lapses <= now && ask.lapses < hold.until {
+            if silent <= ask.lapses && silent <= now && silent < hold.until {
+                self.silence(&ask, silent);
+            } else if ask.lapses <= now && ask.lapses < hold.until {
                 self.drop_ask("withdrawn", &format!("withdrawn by {}", ask.owner));
-            } else if now < ask.lapses && silent <= now && silent < hold.until {
-                self.silence(&ask);
             }
         }
-        if self.holder.as_ref().is_some_and(|hold| hold.until <= now) {
+        if let Some(hold) = self.holder.clone().filter(|hold| hold.until <= now) {
             let reason = if hold.leaving { "disconnected" } else { "expired" };
             self.end(reason, reason);
         }
     }
 
-    fn silence(&mut self, ask: &Ask) {
+    fn silence(&mut self, ask: &Ask, since: u64) {
         if !ask.grant || !self.hand_over() {
             self.drop_ask("refused", &format!("refused {} by silence", ask.owner));
+        } else if let Some(hold) = &mut self.holder {
+            hold.until = since + ask.ttl * 1_000;
         }
     }
 
@@ -268,7 +269,7 @@ impl Model {
         if self.holder.as_ref().unwrap().fence != call.fence {
             return self.held();
         }
-        if call.full {
+        if call.full && self.holder.as_ref().unwrap().owner != call.owner {
             return "owner is full".into();
         }
         if self.fence == Fence::MAX.get() {
@@ -287,7 +288,7 @@ impl Model {
             Some(ask) if ask.id == id => ask.lapses = lapses,
             Some(ask) => return format!("requested by {}, {held}", ask.owner),
             None if hold.fence != call.fence => return held,
-            None if call.full => return "owner is full".into(),
+            None if call.full && hold.owner != call.owner => return "owner is full".into(),
             None => {
                 let (seq, told, countdown) = (self.seq + 1, None, countdown * 1_000);
                 hold.ask = Some(Ask { seq, id, owner, ttl, grant, countdown, told, lapses });
