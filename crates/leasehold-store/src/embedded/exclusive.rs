@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Command, Key, Outcome, Position, StoreTime};
+use leasehold_core::{Command, Key, Outcome, Position, Slot, StoreTime};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -22,7 +22,7 @@ use super::file;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use crate::clock::{Clock, LONGEST_STEP, LeaseClock};
-use crate::resident::{Resident, Staged};
+use crate::resident::{Ending, Resident, Staged};
 use crate::{
     Applied, EVENTS_KEPT, Error, Feed, JobStore, Limits, Page, Range, Reading, Result, Retry, Settled, Store,
 };
@@ -42,7 +42,7 @@ const BATCH: usize = 2_048;
 /// How many keys are forgotten in one turn at most, beyond two for each command.
 const FORGET_PER_TURN: usize = 256;
 
-/// How many rows are over before a range of them is deleted.
+/// How many events and endings are written before those that are not kept any more are deleted.
 const TRIM: usize = 1_000;
 
 pub(super) struct Exclusive {
@@ -77,7 +77,7 @@ impl Exclusive {
         });
         let lease_clock = LeaseClock::new(start, clock.millis(), LONGEST_STEP);
         let path = path.to_owned();
-        let (trim_endings, healthy) = (0, true);
+        let (untrimmed, healthy) = (0, true);
         let writer = Writer {
             path,
             db,
@@ -86,7 +86,7 @@ impl Exclusive {
             clock,
             lease_clock,
             limits,
-            trim_endings,
+            untrimmed,
             healthy,
             shared: shared.clone(),
         };
@@ -253,9 +253,17 @@ impl Queue {
         Some(std::mem::replace(&mut state.requests, rest))
     }
 
+    /// From now on nothing is taken in. What waits is still answered.
     fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.filled.notify_all();
+    }
+
+    /// Nobody is there any more to answer what waits.
+    fn abandon(&self) {
+        self.close();
+        let waiting = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).requests);
+        waiting.into_iter().for_each(|request| request.refuse(Error::Closed));
     }
 }
 
@@ -268,11 +276,18 @@ struct Writer {
     clock: Arc<dyn Clock>,
     lease_clock: LeaseClock,
     limits: Limits,
-    /// How many endings were written since the old ones were last deleted.
-    trim_endings: usize,
+    /// How many events and endings were written since the old ones were last deleted.
+    untrimmed: usize,
     /// Whether memory is known to agree with the disk.
     healthy: bool,
     shared: Arc<Shared>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // After a panic, too: callers get an error, and do not wait for ever.
+        self.shared.queue.abandon();
+    }
 }
 
 impl Writer {
@@ -338,10 +353,10 @@ impl Writer {
         }
         staged.events.iter().try_for_each(|event| rows::write_event(&transaction, event))?;
         staged.endings.iter().try_for_each(|ending| rows::write_ending(&transaction, ending))?;
-        let trimmed = trim(&transaction, resident, staged, self.trim_endings)?;
+        let trimmed = trim(&transaction, resident, staged, self.untrimmed)?;
         rows::write_header(&transaction, &header)?;
         transaction.commit()?;
-        self.trim_endings = trimmed;
+        self.untrimmed = trimmed;
         self.header = header;
         Ok(())
     }
@@ -372,6 +387,8 @@ impl Writer {
         let error = file::trouble(&self.path, error);
         tracing::error!(%error, "a group commit failed");
         self.healthy = error.retry() == Retry::Safe && self.db.is_autocommit();
+        // Nobody could renew meanwhile: the time of this turn has not passed.
+        self.lease_clock = LeaseClock::new(self.shared.now(), self.clock.millis(), LONGEST_STEP);
         for answer in answers {
             let _ = match answer {
                 Answer::Applied(answer, _) => answer.send(Err(error.clone())).is_ok(),
@@ -385,7 +402,10 @@ impl Writer {
     fn reload(&mut self) -> Result<()> {
         let (db, header, resident) = load(&self.path)?;
         // After a failed sync the log may look written and not be. Writing it into the file makes it so.
-        file::checkpoint(&db).map_err(|error| file::trouble(&self.path, &error))?;
+        // The header then begins a new log, in which nothing is left of what failed.
+        file::checkpoint(&db)
+            .and_then(|()| rows::write_header(&db, &header))
+            .map_err(|error| file::trouble(&self.path, &error))?;
         let position = resident.counters.position;
         *self.shared.resident.write().unwrap_or_else(PoisonError::into_inner) = resident;
         self.shared.position.send_replace(position);
@@ -409,19 +429,18 @@ impl Writer {
     }
 }
 
-/// Deletes the rows of what is not kept any more; answers how many endings have been written since the last time.
+/// Deletes the rows of what is not kept any more, once enough have been written; answers how many were since then.
 fn trim(
     db: &Connection,
     resident: &Resident,
     staged: &Staged,
     written_before: usize,
 ) -> rusqlite::Result<usize> {
-    let oldest_kept = staged.counters.position.0.saturating_sub(EVENTS_KEPT as u64);
-    let oldest = resident.oldest_event().map_or(u64::MAX, |position| position.0);
-    let written = written_before + staged.endings.len();
-    if written < TRIM && oldest_kept < oldest.saturating_add(TRIM as u64) {
+    let written = written_before + staged.endings.len() + staged.events.len();
+    if written < TRIM {
         return Ok(written);
     }
+    let oldest_kept = staged.counters.position.0.saturating_sub(EVENTS_KEPT as u64);
     db.prepare_cached("DELETE FROM event WHERE position <= ?1")?.execute([oldest_kept.cast_signed()])?;
     let endings_kept = resident.endings() + staged.endings.len();
     let sql = "DELETE FROM ending WHERE id <= (SELECT max(id) FROM ending) - ?1";
@@ -438,6 +457,18 @@ fn load(path: &Path) -> Result<(Connection, Header, Resident)> {
 
 pub(super) fn load_rows(db: &Connection) -> std::result::Result<(Header, Resident), RowError> {
     let header = rows::read_header(db)?;
+    let slots = load_slots(db, &header)?;
+    let endings = load_endings(db)?;
+    let events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
+    check_events(&header, &events)?;
+    Ok((header.clone(), Resident::load(header.counters, slots, endings, events)))
+}
+
+/// All slots, none of them missing.
+pub(super) fn load_slots(
+    db: &Connection,
+    header: &Header,
+) -> std::result::Result<Vec<(Key, Slot)>, RowError> {
     let mut sums = 0_u64;
     let slots = rows::all(db, "slot", rows::SLOT_COLUMNS, "key", |row| {
         let (key, slot) = rows::slot_from(row)?;
@@ -447,10 +478,13 @@ pub(super) fn load_rows(db: &Connection) -> std::result::Result<(Header, Residen
     if sums != header.slot_sums {
         return Err(RowError::Bad("some of its slots are missing or stand there twice".into()));
     }
-    let endings = rows::all(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from)?;
-    let events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
-    check_events(&header, &events)?;
-    Ok((header.clone(), Resident::load(header.counters, slots, endings, events)))
+    Ok(slots)
+}
+
+/// All endings, none of them missing: their pages tell, for there is no sum over them.
+pub(super) fn load_endings(db: &Connection) -> std::result::Result<Vec<Ending>, RowError> {
+    rows::check_pages(db, "ending")?;
+    rows::all(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from)
 }
 
 /// Events stand one after the other up to the last position.
@@ -469,6 +503,7 @@ fn resumed(header: &Header, clock: &dyn Clock) -> StoreTime {
 /// Marks the file as in use, in the file itself and not only in its log: whoever finds the mark and no log knows that
 /// something is missing. What only shared processes need goes.
 fn begin_use(db: &mut Connection, header: &Header) -> rusqlite::Result<()> {
+    file::begin_log(db)?;
     let transaction = db.transaction()?;
     super::shared::drop_indexes(&transaction)?;
     rows::write_header(&transaction, header)?;

@@ -58,30 +58,64 @@ pub(super) fn missing(path: &Path) -> Error {
     Error::Unavailable { what, retry: Retry::No }
 }
 
+/// The file itself, if `path` is a symbolic link to it: there SQLite keeps the log, and there everybody meets the same
+/// lock, by whatever name they come.
+pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
+    if !path.is_symlink() {
+        return Ok(path.to_owned());
+    }
+    fs::canonicalize(path).map_err(|error| io_trouble(path, "followed", &error))
+}
+
 /// Makes an empty store at `path` if there is nothing. It appears there complete, so that a file which is empty or
 /// half made can only be damage.
 pub(super) fn create_if_missing(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
+    if !log_is_gone(path) {
+        let what = "it is gone, while its write-ahead log (the file ending in -wal) is still there";
+        return Err(damaged(path, what));
+    }
     // Fences begin at the wall clock's milliseconds: even when somebody deletes the file, they go on growing.
     let counters = Counters { last_fence: unix_millis(), ..Counters::default() };
     let header = Header { counters, ..Header::default() };
-    let draft = beside(path, &format!(".new-{}", std::process::id()));
-    let made = make_draft(&draft, &header, |_| Ok(())).and_then(|()| put_new(&draft, path));
+    let draft = begin_draft(path)?;
+    let made = fill_draft(&draft, &header, |_| Ok(())).and_then(|()| put_new(&draft, path));
     // Whatever became of it, the draft's own name goes.
     let _ = fs::remove_file(&draft);
     made
 }
 
-/// Makes a store with this header under a name of its own, and lets `fill` add to it.
-pub(super) fn make_draft(
+/// Makes an empty file beside `path`, for what is to take its place. Nobody else has the same: neither another thread,
+/// nor a process with the same number in another container.
+pub(super) fn begin_draft(path: &Path) -> Result<PathBuf> {
+    let mut number = 0_u32;
+    loop {
+        let draft = beside(path, &format!(".new-{}-{number}", std::process::id()));
+        match make_private(&draft) {
+            Ok(()) => return Ok(draft),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(io_trouble(path, "made", &error)),
+        }
+    }
+}
+
+/// Makes an empty file that only its owner can read: it will hold lease ids.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(|_| ())
+}
+
+/// Makes the draft a store with this header, and lets `fill` add to it.
+pub(super) fn fill_draft(
     draft: &Path,
     header: &Header,
     fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
 ) -> Result<()> {
-    let _ = fs::remove_file(draft);
-    make_private(draft)?;
     let mut db = Connection::open(draft).map_err(|error| trouble(draft, &error))?;
     let fill_it = || -> rusqlite::Result<()> {
         db.pragma_update(None, "synchronous", "FULL")?;
@@ -94,15 +128,6 @@ pub(super) fn make_draft(
         transaction.commit()
     };
     fill_it().map_err(|error| trouble(draft, &error))
-}
-
-/// Makes an empty file that only its owner can read: it will hold lease ids.
-pub(super) fn make_private(path: &Path) -> Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(|_| ()).map_err(|error| io_trouble(path, "made", &error))
 }
 
 /// Gives the finished draft its name. If another process was faster, its file stays.
@@ -123,14 +148,25 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
 
 /// Opens a store for writing. The caller holds the mode lock.
 pub(super) fn connect(path: &Path) -> Result<Connection> {
-    let log_was_there = beside(path, "-wal").exists();
     let db = connect_with(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let header = rows::read_header(&db).map_err(|error| row_trouble(path, error))?;
-    if header.in_use && !log_was_there {
-        let what = "its write-ahead log (the file ending in -wal) is missing, and with it what was acknowledged last";
-        return Err(damaged(path, what));
+    if header.in_use && log_is_gone(path) {
+        return Err(damaged(path, &format!("{LOG_IS_GONE}, and with it what was acknowledged last")));
     }
     Ok(db)
+}
+
+pub(super) const LOG_IS_GONE: &str = "its write-ahead log (the file ending in -wal) is missing or empty";
+
+/// Whether there is nothing in the log. SQLite makes an empty one as soon as it looks at a file, so that its mere being
+/// there says nothing; but as long as a file is in use, its log is never empty.
+pub(super) fn log_is_gone(path: &Path) -> bool {
+    fs::metadata(beside(path, "-wal")).map_or(true, |log| log.len() == 0)
+}
+
+/// Turns the log on. This writes, and so comes only once everything that was read has turned out to be in order.
+pub(super) fn begin_log(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "journal_mode", "WAL")
 }
 
 /// Opens a store to look at it, beside whoever is using it.
@@ -147,7 +183,6 @@ fn connect_with(path: &Path, access: OpenFlags) -> Result<Connection> {
         // The log outlives this connection, unless we end in an orderly way: see `end_orderly`.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         if access == OpenFlags::SQLITE_OPEN_READ_WRITE {
-            db.pragma_update(None, "journal_mode", "WAL")?;
             db.pragma_update(None, "synchronous", "FULL")?;
             db.pragma_update(None, "wal_autocheckpoint", 2_000)?;
         }
@@ -162,7 +197,19 @@ fn connect_with(path: &Path, access: OpenFlags) -> Result<Connection> {
     if found < SCHEMA {
         return Err(damaged(path, &format!("it says that its schema is {found}, which never was")));
     }
-    Ok(db)
+    match has_our_tables(&db) {
+        Ok(true) => Ok(db),
+        Ok(false) => Err(damaged(path, "its tables are not described as they were once")),
+        Err(error) => Err(trouble(path, &error)),
+    }
+}
+
+/// SQLite keeps the statements that made the tables. One with a changed letter may well be another valid statement.
+fn has_our_tables(db: &Connection) -> rusqlite::Result<bool> {
+    let mut statement = db.prepare("SELECT sql FROM sqlite_schema WHERE type = 'table' ORDER BY rowid")?;
+    let found: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let ours = CREATE.split(';').map(str::trim).filter(|statement| !statement.is_empty());
+    Ok(ours.eq(found.iter().map(String::as_str)))
 }
 
 /// Writes the log back into the file and lets it go, now that nobody else uses it.
@@ -170,9 +217,10 @@ pub(super) fn end_orderly(db: &Connection) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(|_| ())
 }
 
-/// Writes the log back into the file.
+/// Writes the log back into the file. The next transaction begins a new log in the place of the old one, which until
+/// then stays as it is: see `log_is_gone`.
 pub(super) fn checkpoint(db: &Connection) -> rusqlite::Result<()> {
-    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+    db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
 }
 
 /// Says what a file is before SQLite gets to see it: SQLite would take an empty file for a new database.
@@ -193,6 +241,10 @@ fn recognise(path: &Path) -> Result<()> {
     }
     if id != APPLICATION_ID.to_be_bytes().get(4..).unwrap_or_default() {
         return Err(not_a_store(path, "it is an SQLite file of another program"));
+    }
+    // SQLite would take other numbers for a later format, and the file for one that can only be read.
+    if !start.get(18..20).is_some_and(|formats| formats.iter().all(|format| matches!(format, 1 | 2))) {
+        return Err(damaged(path, "it claims to have a format that never was"));
     }
     Ok(())
 }
@@ -216,10 +268,41 @@ pub(super) fn row_trouble(path: &Path, error: RowError) -> Error {
     }
 }
 
+/// Whether the file holds something that was never written: SQLite says so itself, a value is of another kind than it
+/// should be, or our own statements, which are right for our own schema, are not right for the file.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, SqlInputError, Utf8Error,
+    };
+    match error.sqlite_error() {
+        Some(failure) => {
+            failure.extended_code == rusqlite::ffi::SQLITE_ERROR
+                || matches!(
+                    failure.code,
+                    ErrorCode::DatabaseCorrupt
+                        | ErrorCode::NotADatabase
+                        | ErrorCode::ConstraintViolation
+                        | ErrorCode::TypeMismatch
+                )
+        }
+        None => matches!(
+            error,
+            FromSqlConversionFailure(..)
+                | IntegralValueOutOfRange(..)
+                | InvalidColumnType(..)
+                | SqlInputError { .. }
+                | Utf8Error(..)
+        ),
+    }
+}
+
 /// SQLite's trouble in our words.
 pub(super) fn trouble(path: &Path, error: &rusqlite::Error) -> Error {
     let unavailable = |what: String, retry| Error::Unavailable { what, retry };
     let shown = path.display();
+    if is_damage(error) {
+        return damaged(path, &error.to_string());
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => unavailable(format!("the disk of {shown} is full"), Retry::Safe),
         Some(ErrorCode::ReadOnly) => {
@@ -228,7 +311,6 @@ pub(super) fn trouble(path: &Path, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             unavailable(format!("another process has kept {shown} busy for too long"), Retry::Safe)
         }
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path, &error.to_string()),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             unavailable(format!("{shown} cannot be opened: {error}"), Retry::No)
         }

@@ -83,7 +83,7 @@ impl Options {
 
     /// Opens the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Embedded> {
-        let path = path.as_ref().to_owned();
+        let path = file::resolve(path.as_ref())?;
         let lock = mode_lock::ModeLock::take(&path, self.mode, self.create)?;
         if self.create {
             file::create_if_missing(&path)?;

@@ -17,8 +17,9 @@ pub(super) struct ModeLock {
     file: File,
 }
 
-/// How often, and how long apart, a shared process looks again: another one may be writing its note this moment.
-const ATTEMPTS: u32 = 100;
+/// How often, and how long apart, a shared process looks again: another one may be writing its note this moment, or, as
+/// the last one, be writing the log back.
+const ATTEMPTS: u32 = 1_000;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The most that the notes of shared processes may take before new ones are left out.
@@ -130,6 +131,17 @@ impl ModeLock {
             (Mode::Shared, _) => "it does not share the file: stop it, or use another file",
         };
         Error::InUse { path: self.path.clone(), by: describe(&holders), fix: fix.to_owned() }
+    }
+}
+
+impl Drop for ModeLock {
+    fn drop(&mut self) {
+        if self.is_last() {
+            // Who comes next must not take us for the holder any more.
+            let _ = self.file.set_len(0);
+        }
+        // Not left to the closing of the file: a child process that is just being started has it open too.
+        let _ = self.file.unlock();
     }
 }
 

@@ -15,9 +15,9 @@ use leasehold_core::{
 };
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::file;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
+use super::{exclusive, file};
 use crate::clock::Clock;
 use crate::resident::Ending;
 use crate::{
@@ -69,6 +69,8 @@ struct Open {
 impl Shared {
     pub(super) fn open(path: &Path, lock: ModeLock, clock: Arc<dyn Clock>, limits: Limits) -> Result<Self> {
         let mut db = file::connect(path)?;
+        verify(&mut db).map_err(|error| file::row_trouble(path, error))?;
+        file::begin_log(&db).map_err(|error| file::trouble(path, &error))?;
         let was_in_use =
             begin_use(&mut db, clock.as_ref()).map_err(|error| file::row_trouble(path, error))?;
         if !was_in_use {
@@ -363,6 +365,16 @@ fn events_after(db: &mut Connection, after: Position, limit: usize) -> Result<Op
         events.push(rows::event_from(row)?);
     }
     Ok(Some(Feed::Events(events)))
+}
+
+/// Looks at all slots, all endings and their indexes once. Later on, a command looks only for what it is about, and what
+/// damage keeps it from finding would be free for it.
+fn verify(db: &mut Connection) -> Result<(), RowError> {
+    let snapshot = db.transaction()?;
+    rows::check_pages(&snapshot, "slot")?;
+    exclusive::load_slots(&snapshot, &rows::read_header(&snapshot)?)?;
+    exclusive::load_endings(&snapshot)?;
+    Ok(())
 }
 
 /// Marks the file as in use, ties the lease clock to this boot, and answers whether it was in use before.

@@ -24,7 +24,7 @@ pub const JUMP: u64 = 1 << 32;
 /// A page of the leases in the file, seen beside whoever is using it. Times are as of the last time it wrote its clock,
 /// at most a second ago.
 pub fn peek(path: impl AsRef<Path>, range: &Range) -> Result<Page> {
-    let path = path.as_ref();
+    let path = &file::resolve(path.as_ref())?;
     let mut db = file::connect_read_only(path)?;
     let clock = crate::clock::SystemClock;
     let now = |header: &Header| {
@@ -54,8 +54,7 @@ pub struct Checked {
 
 /// Looks at every page and every row of a file.
 pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
-    let path = path.as_ref();
-    let log_was_there = file::beside(path, "-wal").exists();
+    let path = &file::resolve(path.as_ref())?;
     let db = file::connect_read_only(path)?;
     let mut checked = Checked {
         schema: file::SCHEMA,
@@ -71,8 +70,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
     match exclusive::load_rows(&snapshot) {
         Ok((header, _)) => {
             checked.last_fence = header.counters.last_fence;
-            if header.in_use && !log_was_there {
-                checked.problems.push("its write-ahead log (the file ending in -wal) is missing".into());
+            if header.in_use && file::log_is_gone(path) {
+                checked.problems.push(file::LOG_IS_GONE.into());
             }
         }
         Err(RowError::Bad(what)) => checked.problems.push(what),
@@ -93,14 +92,9 @@ fn page_problems(db: &Connection) -> rusqlite::Result<Vec<String>> {
         .and_then(|mut statement| statement.query_map([], |row| row.get::<_, String>(0))?.collect());
     match found {
         Ok(lines) => Ok(Vec::into_iter(lines).filter(|line| line != "ok").collect()),
-        Err(error) if is_damage(&error) => Ok(vec![error.to_string()]),
+        Err(error) if file::is_damage(&error) => Ok(vec![error.to_string()]),
         Err(error) => Err(error),
     }
-}
-
-fn is_damage(error: &rusqlite::Error) -> bool {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
 fn count(db: &Connection, sql: &str) -> usize {
@@ -124,15 +118,15 @@ pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup
     let (path, target) = (path.as_ref(), target.as_ref());
     refuse_existing(target)?;
     let db = file::connect_read_only(path)?;
-    let draft = file::beside(target, &format!(".new-{}", std::process::id()));
-    let made = copy_into(&db, &draft).and_then(|()| file::put_new(&draft, target));
+    let draft = file::begin_draft(target)?;
+    let copied = copy_into(&db, &draft).and_then(|()| check(&draft));
+    let made = copied.and_then(|checked| match checked.problems.first() {
+        // A copy of damage is no backup.
+        Some(problem) => Err(file::damaged(path, problem)),
+        None => file::put_new(&draft, target).map(|()| Backup { checked }),
+    });
     let _ = fs::remove_file(&draft);
-    made?;
-    let checked = check(target)?;
-    match checked.problems.first() {
-        None => Ok(Backup { checked }),
-        Some(problem) => Err(file::damaged(target, problem)),
-    }
+    made
 }
 
 fn refuse_existing(target: &Path) -> Result<()> {
@@ -149,8 +143,6 @@ fn refuse_existing(target: &Path) -> Result<()> {
 }
 
 fn copy_into(db: &Connection, draft: &Path) -> Result<()> {
-    let _ = fs::remove_file(draft);
-    file::make_private(draft)?;
     let trouble = |error: rusqlite::Error| file::trouble(draft, &error);
     // One statement, one snapshot; and the copy has no unused pages.
     db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
@@ -179,7 +171,7 @@ pub struct Repaired {
 
 /// Puts a backup in the place of `path`. Every later fence is larger than any that was given out since the backup.
 pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repaired> {
-    let (backup, path) = (backup.as_ref(), path.as_ref());
+    let (backup, path) = (backup.as_ref(), &file::resolve(path.as_ref())?);
     let _lock = ModeLock::take(path, Mode::Exclusive, true)?;
     let from = salvage(&file::connect_read_only(backup)?);
     if let Some(problem) = from.lost.first() {
@@ -192,7 +184,7 @@ pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repai
 
 /// Keeps what is readable of a damaged file. Without `start_empty`, a file of which nothing is readable is refused.
 pub fn repair(path: impl AsRef<Path>, start_empty: bool) -> Result<Repaired> {
-    let path = path.as_ref();
+    let path = &file::resolve(path.as_ref())?;
     let _lock = ModeLock::take(path, Mode::Exclusive, false)?;
     let found = match file::connect_read_only(path) {
         Ok(db) => salvage(&db),
@@ -216,6 +208,8 @@ struct Salvage {
     header: Option<Header>,
     slots: Vec<(Key, Slot)>,
     endings: Vec<Ending>,
+    /// The largest fence that an event tells of.
+    told_fence: u64,
     lost: Vec<String>,
 }
 
@@ -224,7 +218,8 @@ impl Salvage {
     fn last_fence(&self) -> u64 {
         let in_slots =
             self.slots.iter().filter_map(|(_, slot)| slot.lease.as_ref()).map(|lease| lease.fence.get());
-        in_slots.chain(self.header.iter().map(|header| header.counters.last_fence)).max().unwrap_or(0)
+        let in_header = self.header.iter().map(|header| header.counters.last_fence);
+        in_slots.chain(in_header).fold(self.told_fence, u64::max)
     }
 
     /// The latest moment on the lease clock that the file is known to have seen.
@@ -246,6 +241,10 @@ fn salvage(db: &Connection) -> Salvage {
     found.slots = salvage_rows(db, "slot", rows::SLOT_COLUMNS, "key", rows::slot_from, &mut found.lost);
     found.endings =
         salvage_rows(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from, &mut found.lost);
+    // Events are not kept: whoever follows them begins anew after this. So theirs is no loss to speak of.
+    let events =
+        salvage_rows(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from, &mut Vec::new());
+    found.told_fence = events.iter().map(|published| published.event.fence.get()).max().unwrap_or(0);
     found.slots.sort_by(|(a, _), (b, _)| a.cmp(b));
     found.slots.dedup_by(|(a, _), (b, _)| a == b);
     let sums = found
@@ -315,8 +314,8 @@ fn in_words(error: RowError) -> String {
 fn replace(path: &Path, found: &Salvage, last_fence: u64, label: &str) -> Result<Repaired> {
     let header = moved_ahead(found, last_fence);
     let slots: Vec<_> = found.slots.iter().map(|(key, slot)| (key, with_seq_ahead(slot))).collect();
-    let draft = file::beside(path, &format!(".new-{}", std::process::id()));
-    let made = file::make_draft(&draft, &header, |db| {
+    let draft = file::begin_draft(path)?;
+    let made = file::fill_draft(&draft, &header, |db| {
         let mut header = header.clone();
         for (key, slot) in &slots {
             header.slot_sums = header.slot_sums.wrapping_add(u64::from(rows::write_slot(db, key, slot)?));
@@ -357,16 +356,17 @@ fn with_seq_ahead(slot: &Slot) -> Slot {
 /// Moves `draft` to `path`. At no moment is there nothing at `path`: somebody might take that for a new beginning.
 fn swap(path: &Path, draft: &Path, label: &str) -> Result<Option<PathBuf>> {
     let failed = |error: std::io::Error| file::io_trouble(path, "replaced", &error);
-    let kept_as = path.exists().then(|| file::beside(path, &format!(".{label}-{}", unix_millis())));
+    let kept_name = file::beside(path, &format!(".{label}-{}", unix_millis()));
+    let kept_as = path.exists().then(|| kept_name.clone());
     if let Some(kept_as) = &kept_as {
         fs::hard_link(path, kept_as).or_else(|_| fs::copy(path, kept_as).map(|_| ())).map_err(failed)?;
-        // The old log belongs to the old file: beside the new one it would be played back into it.
-        let (log, index) = (file::beside(path, "-wal"), file::beside(path, "-shm"));
-        if log.exists() {
-            fs::rename(&log, file::beside(kept_as, "-wal")).map_err(failed)?;
-        }
-        let _ = fs::remove_file(index);
     }
+    // The old log belongs to the old file, even if that is gone: beside the new one it would be played back into it.
+    let log = file::beside(path, "-wal");
+    if log.exists() {
+        fs::rename(&log, file::beside(&kept_name, "-wal")).map_err(failed)?;
+    }
+    let _ = fs::remove_file(file::beside(path, "-shm"));
     fs::rename(draft, path).and_then(|()| file::sync_folder(path)).map_err(failed)?;
     Ok(kept_as)
 }

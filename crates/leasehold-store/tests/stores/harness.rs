@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::lease::{Bid, Claim, Lease};
+use leasehold_core::{Command, Key, LeaseId, Meta, Outcome, Owner, Slot, Ttl};
 use leasehold_store::clock::ManualClock;
 use leasehold_store::conformance::{HARNESS_LEASES_PER_OWNER, Harness, Restart};
-use leasehold_store::{Embedded, Limits, Memory, Mode, Store, embedded};
+use leasehold_store::{Embedded, Limits, Memory, Mode, Range, Store, embedded};
 use tempfile::TempDir;
 
 pub const LIMITS: Limits = Limits { leases_per_owner: HARNESS_LEASES_PER_OWNER };
@@ -149,5 +151,53 @@ impl Harness for EmbeddedHarness {
         }
         self.clock.advance(for_how_long);
         true
+    }
+}
+
+pub fn key(name: &str) -> Key {
+    Key::parse(&format!("run/{name}")).unwrap()
+}
+
+/// A bid of `owner` under the lease id number `id`.
+pub fn bid(owner: &str, id: u64, ttl: Duration) -> Bid {
+    let mut bytes = [7; 16];
+    bytes[..8].copy_from_slice(&id.to_le_bytes());
+    let (owner, ttl) = (Owner::parse(owner).unwrap(), Ttl::new(ttl).unwrap());
+    Bid { lease_id: LeaseId::from_random(bytes), owner, ttl, meta: Meta::default() }
+}
+
+/// A meta of about this many bytes.
+pub fn meta(bytes: usize) -> Meta {
+    Meta::new([("note".to_owned(), "x".repeat(bytes))]).unwrap()
+}
+
+pub async fn acquire(store: &dyn Store, key: &Key, bid: &Bid) -> Outcome {
+    store.apply(key, Command::Acquire(bid.clone())).await.unwrap().outcome
+}
+
+pub async fn must_acquire(store: &dyn Store, key: &Key, bid: &Bid) -> Lease {
+    match acquire(store, key, bid).await {
+        Outcome::Granted { lease, .. } => lease,
+        other => panic!("{key:?} was not granted: {other:?}"),
+    }
+}
+
+pub async fn must_release(store: &dyn Store, key: &Key, lease: &Lease) {
+    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+    let outcome = store.apply(key, Command::Release(claim)).await.unwrap().outcome;
+    assert_eq!(outcome, Outcome::Released);
+}
+
+/// All live leases, page by page.
+pub async fn leases(store: &dyn Store) -> leasehold_store::Result<Vec<(Key, Slot)>> {
+    let mut range = Range::all();
+    let mut found = Vec::new();
+    loop {
+        let page = store.list(&range).await?;
+        range.after = page.slots.last().map(|(key, _)| key.clone());
+        found.extend(page.slots);
+        if !page.more {
+            return Ok(found);
+        }
     }
 }

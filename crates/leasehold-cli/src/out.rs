@@ -1,0 +1,132 @@
+//! What people see: colour and tables on a terminal, plain text in a pipe, JSON when asked for.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+/// Where a command's answers go.
+pub(crate) struct Out {
+    json: bool,
+}
+
+/// The colours in which words are set; a pipe gets none of them.
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const RED: &str = "\x1b[31m";
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const PLAIN: &str = "\x1b[0m";
+
+impl Out {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Whether answers are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// One JSON value on a line of its own.
+    pub(crate) fn value(&self, value: &Value) {
+        say(&value.to_string());
+    }
+
+    /// Good news.
+    pub(crate) fn good(&self, text: &str) {
+        self.line(&format!("{GREEN}✓{PLAIN} {text}"));
+    }
+
+    /// News that somebody may have to act on.
+    pub(crate) fn notice(&self, text: &str) {
+        self.line(&format!("{YELLOW}!{PLAIN} {text}"));
+    }
+
+    /// Bad news.
+    pub(crate) fn bad(&self, text: &str) {
+        self.line(&format!("{RED}✗{PLAIN} {text}"));
+    }
+
+    /// What else there is to know.
+    pub(crate) fn hint(&self, text: &str) {
+        self.line(&format!("  {DIM}{text}{PLAIN}"));
+    }
+
+    fn line(&self, text: &str) {
+        if !self.json {
+            say(text);
+        }
+    }
+
+    /// What went wrong, on standard error.
+    pub(crate) fn error(&self, error: &anyhow::Error) {
+        if self.json {
+            let text = json!({ "error": format!("{error:#}") }).to_string();
+            let _ = writeln!(anstream::stderr(), "{text}");
+        } else {
+            let _ = writeln!(anstream::stderr(), "{RED}{BOLD}error:{PLAIN} {error:#}");
+        }
+    }
+
+    /// A table with a header, as wide as the terminal allows.
+    pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<String>>) {
+        let mut table = Table::new();
+        let style =
+            if std::io::stdout().is_terminal() { presets::UTF8_HORIZONTAL_ONLY } else { presets::NOTHING };
+        table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+        table.add_rows(rows);
+        self.line(&table.trim_fmt());
+    }
+
+    /// A moving sign that something is going on, on standard error; nothing in a pipe or with JSON.
+    pub(crate) fn spinner(&self, text: impl Into<String>) -> ProgressBar {
+        if self.json || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let spinner = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner:.green} {msg} {elapsed:.dim}") {
+            spinner.set_style(style);
+        }
+        spinner.set_message(text.into());
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        spinner
+    }
+}
+
+/// Writes a line to standard output. A reader that has gone away ends the program's talking, not the program.
+fn say(text: &str) {
+    let _ = writeln!(anstream::stdout(), "{text}");
+}
+
+/// A duration as people say it: `850ms`, `12.3s`, `4m 05s`, `2h 10m`.
+pub(crate) fn duration(millis: u64) -> String {
+    let seconds = millis / 1_000;
+    match seconds {
+        0 => format!("{millis}ms"),
+        1..60 => format!("{seconds}.{}s", millis % 1_000 / 100),
+        60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// A size as people say it.
+pub(crate) fn bytes(bytes: u64) -> String {
+    indicatif::BinaryBytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_said_as_people_do() {
+        for (millis, expected) in
+            [(0, "0ms"), (850, "850ms"), (12_340, "12.3s"), (245_000, "4m 05s"), (7_800_000, "2h 10m")]
+        {
+            assert_eq!(duration(millis), expected);
+        }
+    }
+}
