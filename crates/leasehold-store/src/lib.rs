@@ -19,7 +19,8 @@ pub mod embedded;
 mod error;
 pub mod faulty;
 pub mod memory;
-mod resident;
+#[doc(hidden)]
+pub mod resident;
 
 use std::sync::Arc;
 

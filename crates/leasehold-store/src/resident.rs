@@ -16,28 +16,28 @@ use crate::{ENDINGS_KEPT, EVENTS_KEPT, Feed, Limits, MAX_EVENTS, Range, Standing
 
 /// The numbers that a store gives out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
+pub struct Counters {
     /// The last fence.
-    pub(crate) last_fence: u64,
+    pub last_fence: u64,
     /// The position of the last event.
-    pub(crate) position: Position,
+    pub position: Position,
     /// At least the last sequence number of every key that was forgotten.
-    pub(crate) seq_floor: Seq,
+    pub seq_floor: Seq,
 }
 
 /// A lease id that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ending {
-    pub(crate) at: StoreTime,
-    pub(crate) key: Key,
-    pub(crate) lease_id: LeaseId,
-    pub(crate) because: LossReason,
+pub struct Ending {
+    pub at: StoreTime,
+    pub key: Key,
+    pub lease_id: LeaseId,
+    pub because: LossReason,
 }
 
 /// What is committed.
 #[derive(Debug, Default)]
-pub(crate) struct Resident {
-    pub(crate) counters: Counters,
+pub struct Resident {
+    pub counters: Counters,
     slots: BTreeMap<Key, Slot>,
     /// The keys on which something will be due by itself, by when.
     due: BTreeSet<(StoreTime, Key)>,
@@ -51,26 +51,26 @@ pub(crate) struct Resident {
 
 /// Changes that are decided but not yet durable.
 #[derive(Debug)]
-pub(crate) struct Staged {
-    pub(crate) now: StoreTime,
-    pub(crate) counters: Counters,
+pub struct Staged {
+    pub now: StoreTime,
+    pub counters: Counters,
     /// The new slots; `None` for a key that is forgotten.
-    pub(crate) slots: HashMap<Key, Option<Slot>>,
-    pub(crate) endings: Vec<Ending>,
-    pub(crate) events: Vec<Published>,
+    pub slots: HashMap<Key, Option<Slot>>,
+    pub endings: Vec<Ending>,
+    pub events: Vec<Published>,
     leases: HashMap<Owner, i64>,
     ended: HashMap<(Key, LeaseId), LossReason>,
 }
 
 impl Staged {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.endings.is_empty()
     }
 }
 
 impl Resident {
     /// The committed state as it was loaded: slots in any order, endings and events in the order of their making.
-    pub(crate) fn load(
+    pub fn load(
         counters: Counters,
         slots: impl IntoIterator<Item = (Key, Slot)>,
         endings: Vec<Ending>,
@@ -84,25 +84,25 @@ impl Resident {
         resident
     }
 
-    pub(crate) fn slot(&self, key: &Key) -> Slot {
+    pub fn slot(&self, key: &Key) -> Slot {
         self.slots.get(key).cloned().unwrap_or_else(|| Slot::unknown(self.counters.seq_floor))
     }
 
-    pub(crate) fn committed(&self, key: &Key) -> Option<&Slot> {
+    pub fn committed(&self, key: &Key) -> Option<&Slot> {
         self.slots.get(key)
     }
 
-    pub(crate) fn has_leases(&self) -> bool {
+    pub fn has_leases(&self) -> bool {
         !self.due.is_empty()
     }
 
     /// When something is due next.
-    pub(crate) fn next_due(&self) -> Option<StoreTime> {
+    pub fn next_due(&self) -> Option<StoreTime> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// The slots of `range` that hold a lease which has not expired at `now`, and whether there may be more.
-    pub(crate) fn page(&self, range: &Range, now: StoreTime) -> (Vec<(Key, Slot)>, bool) {
+    pub fn page(&self, range: &Range, now: StoreTime) -> (Vec<(Key, Slot)>, bool) {
         let limit = range.limit.clamp(1, Range::MAX_LIMIT);
         let start =
             range.after.as_ref().map_or(range.prefix.as_str(), |after| after.as_str().max(&range.prefix));
@@ -120,7 +120,7 @@ impl Resident {
     }
 
     /// The events after `after`; `None` when there are none yet.
-    pub(crate) fn events_after(&self, after: Position, limit: usize) -> Option<Feed> {
+    pub fn events_after(&self, after: Position, limit: usize) -> Option<Feed> {
         let newest = self.counters.position;
         match standing(after, self.oldest_event(), newest) {
             Standing::UpToDate => return None,
@@ -133,7 +133,7 @@ impl Resident {
         Some(Feed::Events(batch.cloned().collect()))
     }
 
-    pub(crate) fn stage(&self, now: StoreTime) -> Staged {
+    pub fn stage(&self, now: StoreTime) -> Staged {
         Staged {
             now,
             counters: self.counters,
@@ -146,13 +146,7 @@ impl Resident {
     }
 
     /// Decides a command on top of what is staged, and stages the result.
-    pub(crate) fn decide(
-        &self,
-        staged: &mut Staged,
-        key: &Key,
-        command: &Command,
-        limits: &Limits,
-    ) -> Outcome {
+    pub fn decide(&self, staged: &mut Staged, key: &Key, command: &Command, limits: &Limits) -> Outcome {
         let slot = self.staged_slot(staged, key);
         let context = Context {
             now: staged.now,
@@ -165,7 +159,7 @@ impl Resident {
     }
 
     /// Settles what is due at the staged time, on at most `limit` keys; answers on how many.
-    pub(crate) fn settle_due(&self, staged: &mut Staged, limit: usize, limits: &Limits) -> usize {
+    pub fn settle_due(&self, staged: &mut Staged, limit: usize, limits: &Limits) -> usize {
         let now = staged.now;
         let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key);
         let due: Vec<Key> = due.filter(|key| !staged.slots.contains_key(*key)).take(limit).cloned().collect();
@@ -176,7 +170,7 @@ impl Resident {
     }
 
     /// Stages the forgetting of keys that have been free for long, at most `limit`.
-    pub(crate) fn forget(&self, staged: &mut Staged, limit: usize) {
+    pub fn forget(&self, staged: &mut Staged, limit: usize) {
         let too_many = self.vacant.len().saturating_sub(ENDINGS_KEPT);
         for (index, (_, key)) in self.vacant.iter().take(limit).enumerate() {
             let Some(slot) = self.slots.get(key).filter(|_| !staged.slots.contains_key(key)) else {
@@ -191,7 +185,7 @@ impl Resident {
     }
 
     /// Makes what was staged, and is durable by now, visible.
-    pub(crate) fn commit(&mut self, staged: Staged) {
+    pub fn commit(&mut self, staged: Staged) {
         let now = staged.now;
         self.counters = staged.counters;
         for (key, slot) in staged.slots {
@@ -208,12 +202,12 @@ impl Resident {
     }
 
     /// The oldest event that is kept.
-    pub(crate) fn oldest_event(&self) -> Option<Position> {
+    pub fn oldest_event(&self) -> Option<Position> {
         self.events.front().map(|published| published.position)
     }
 
     /// How many endings are remembered.
-    pub(crate) fn endings(&self) -> usize {
+    pub fn endings(&self) -> usize {
         self.endings.len()
     }
 
