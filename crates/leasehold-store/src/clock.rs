@@ -83,27 +83,40 @@ impl Clock for ManualClock {
 
 /// The clock of a store that lives in one process: it never goes back, stands still while the store is down, and
 /// after a stall goes on by at most one step, so that those who could not renew during the stall get to do so.
+#[doc(hidden)]
 #[derive(Debug)]
-pub(crate) struct LeaseClock {
+pub struct LeaseClock {
     now: StoreTime,
     last_raw: u64,
     longest_step: Duration,
 }
 
 /// How far the lease clock moves in one turn at most.
-pub(crate) const LONGEST_STEP: Duration = Duration::from_secs(1);
+#[doc(hidden)]
+pub const LONGEST_STEP: Duration = Duration::from_secs(1);
 
 impl LeaseClock {
-    pub(crate) fn new(start: StoreTime, raw: u64, longest_step: Duration) -> Self {
+    /// A clock that goes on from `start`, at the raw reading `raw`.
+    pub fn new(start: StoreTime, raw: u64, longest_step: Duration) -> Self {
         Self { now: start, last_raw: raw, longest_step }
     }
 
     /// Brings the clock up to the raw reading.
-    pub(crate) fn turn(&mut self, raw: u64) -> StoreTime {
+    pub fn turn(&mut self, raw: u64) -> StoreTime {
         let passed = Duration::from_millis(raw.saturating_sub(self.last_raw));
         self.last_raw = self.last_raw.max(raw);
         self.now = self.now + passed.min(self.longest_step);
         self.now
+    }
+
+    /// The time of the last turn.
+    pub fn now(&self) -> StoreTime {
+        self.now
+    }
+
+    /// Puts the clock back to a time from before a turn that nobody has seen, or forward to one that somebody has.
+    pub fn stand_still_at(&mut self, time: StoreTime) {
+        self.now = time;
     }
 }
 
@@ -117,6 +130,15 @@ mod tests {
         let turns = [10_000, 10_300, 10_100, 10_400, 99_000, 99_100, 99_100];
         let times: Vec<_> = turns.iter().map(|raw| clock.turn(*raw).as_millis()).collect();
         assert_eq!(times, [500, 800, 800, 900, 1_900, 2_000, 2_000]);
+    }
+
+    #[test]
+    fn law_10_time_in_which_nothing_could_be_written_does_not_count() {
+        let mut clock = LeaseClock::new(StoreTime::ZERO, 0, LONGEST_STEP);
+        let before = clock.now();
+        clock.turn(900);
+        clock.stand_still_at(before);
+        assert_eq!(clock.turn(1_000).as_millis(), 100);
     }
 
     #[test]

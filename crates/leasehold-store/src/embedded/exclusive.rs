@@ -8,10 +8,10 @@
 //! was slow to take the renewal.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use leasehold_core::{Command, Key, Outcome, Position, Slot, StoreTime};
@@ -29,6 +29,9 @@ use crate::{
 
 /// How long the writer waits for work before it moves the clock on by itself.
 const TICK: Duration = Duration::from_millis(200);
+
+/// How long the writer looks out for the next request before it goes to sleep.
+const LINGER: Duration = Duration::from_micros(40);
 
 /// How much time may pass on the lease clock before it is written down, while there are leases.
 const CLOCK_WRITTEN_EVERY: Duration = Duration::from_secs(1);
@@ -214,6 +217,8 @@ enum Answer {
 struct Queue {
     state: Mutex<QueueState>,
     filled: Condvar,
+    /// How many requests are in the queue, for a look without the lock.
+    length: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -231,6 +236,7 @@ impl Queue {
         }
         state.requests.push(request);
         let was_empty = state.requests.len() == 1;
+        self.length.store(state.requests.len(), Ordering::Release);
         drop(state);
         if was_empty {
             self.filled.notify_one();
@@ -239,6 +245,7 @@ impl Queue {
 
     /// Takes what is there, after waiting a tick for something to be there. `None` when closed and empty.
     fn take(&self) -> Option<Vec<Request>> {
+        self.linger();
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let nothing = |state: &mut QueueState| state.requests.is_empty() && !state.closed;
         let (mut state, _) =
@@ -246,11 +253,18 @@ impl Queue {
         if state.requests.is_empty() && state.closed {
             return None;
         }
-        if state.requests.len() <= BATCH {
-            return Some(std::mem::take(&mut state.requests));
-        }
-        let rest = state.requests.split_off(BATCH);
+        let rest = if state.requests.len() > BATCH { state.requests.split_off(BATCH) } else { Vec::new() };
+        self.length.store(rest.len(), Ordering::Release);
         Some(std::mem::replace(&mut state.requests, rest))
+    }
+
+    /// Looks out for the next request for a moment: a caller that was just answered often has another one, and waking a
+    /// thread that has gone to sleep takes longer than the moment.
+    fn linger(&self) {
+        let start = Instant::now();
+        while self.length.load(Ordering::Acquire) == 0 && start.elapsed() < LINGER {
+            std::hint::spin_loop();
+        }
     }
 
     /// From now on nothing is taken in. What waits is still answered.
@@ -264,6 +278,18 @@ impl Queue {
         self.close();
         let waiting = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).requests);
         waiting.into_iter().for_each(|request| request.refuse(Error::Closed));
+    }
+}
+
+/// Refuses whoever is still in the queue when the writer ends, and everybody who comes later: also if it panicked.
+struct CloseAtTheEnd(Arc<Shared>);
+
+impl Drop for CloseAtTheEnd {
+    fn drop(&mut self) {
+        self.0.queue.close();
+        while let Some(requests) = self.0.queue.take() {
+            requests.into_iter().for_each(|request| request.refuse(Error::Closed));
+        }
     }
 }
 
@@ -292,6 +318,7 @@ impl Drop for Writer {
 
 impl Writer {
     fn run(mut self) {
+        let _closing = CloseAtTheEnd(self.shared.clone());
         while let Some(requests) = self.shared.queue.take() {
             self.turn(requests);
         }
@@ -307,6 +334,7 @@ impl Writer {
             requests.into_iter().for_each(|request| request.refuse(error.clone()));
             return;
         }
+        let before = self.lease_clock.now();
         let now = self.lease_clock.turn(self.clock.millis());
         let shared = self.shared.clone();
         let resident = shared.resident();
@@ -319,7 +347,11 @@ impl Writer {
         drop(resident);
         match written {
             Ok(()) => self.publish(staged, answers),
-            Err(error) => self.fail(&error, answers),
+            Err(error) => {
+                // While nothing can be written nobody can renew: such time does not count.
+                self.lease_clock.stand_still_at(before);
+                self.fail(&error, answers);
+            }
         }
     }
 
@@ -409,6 +441,7 @@ impl Writer {
         let position = resident.counters.position;
         *self.shared.resident.write().unwrap_or_else(PoisonError::into_inner) = resident;
         self.shared.position.send_replace(position);
+        self.lease_clock.stand_still_at(self.lease_clock.now().max(header.clock));
         self.db = db;
         self.header = header;
         self.healthy = true;

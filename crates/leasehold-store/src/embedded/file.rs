@@ -23,6 +23,9 @@ const APPLICATION_ID: i64 = 0x4C53_4844;
 /// How long a transaction waits for another process to finish its own.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Half of SQLite's default: a command touches two or three pages, and each goes into the log whole.
+const PAGE_SIZE: i64 = 2_048;
+
 const CREATE: &str = "
 CREATE TABLE store (
   id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -118,6 +121,7 @@ pub(super) fn fill_draft(
 ) -> Result<()> {
     let mut db = Connection::open(draft).map_err(|error| trouble(draft, &error))?;
     let fill_it = || -> rusqlite::Result<()> {
+        db.pragma_update(None, "page_size", PAGE_SIZE)?;
         db.pragma_update(None, "synchronous", "FULL")?;
         let transaction = db.transaction()?;
         transaction.execute_batch(CREATE)?;
@@ -125,7 +129,9 @@ pub(super) fn fill_draft(
         transaction.pragma_update(None, "user_version", SCHEMA)?;
         rows::write_header(&transaction, header)?;
         fill(&transaction)?;
-        transaction.commit()
+        transaction.commit()?;
+        // Already here, where nobody else has it open: of two who turn the log on at the same time, one fails.
+        begin_log(&db)
     };
     fill_it().map_err(|error| trouble(draft, &error))
 }

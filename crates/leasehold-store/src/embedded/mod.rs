@@ -13,6 +13,7 @@
 
 mod exclusive;
 mod file;
+mod log;
 mod mode_lock;
 mod rows;
 mod shared;
@@ -84,7 +85,7 @@ impl Options {
     /// Opens the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Embedded> {
         let path = file::resolve(path.as_ref())?;
-        let lock = mode_lock::ModeLock::take(&path, self.mode, self.create)?;
+        let lock = mode_lock::ModeLock::take(&path, self.mode, self.create, log::check)?;
         if self.create {
             file::create_if_missing(&path)?;
         }

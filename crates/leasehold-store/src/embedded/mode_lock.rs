@@ -27,32 +27,40 @@ const LONGEST_NOTES: u64 = 16 * 1024;
 
 impl ModeLock {
     /// Takes the lock for the store at `path`, or says who has it. Without `create`, a store that is not there is an
-    /// error, and no lock file is left behind.
-    pub(super) fn take(path: &Path, mode: Mode, create: bool) -> Result<Self> {
+    /// error, and no lock file is left behind. `when_alone` is done while nobody else can have the store open, if there
+    /// is such a moment.
+    pub(super) fn take(
+        path: &Path,
+        mode: Mode,
+        create: bool,
+        when_alone: impl Fn(&Path) -> Result<()>,
+    ) -> Result<Self> {
         if !create && !path.exists() {
             return Err(super::file::missing(path));
         }
         let file = open_lock_file(path)?;
         let lock = Self { path: path.to_owned(), file };
         match mode {
-            Mode::Exclusive => lock.take_exclusive(),
-            Mode::Shared => lock.take_shared(),
+            Mode::Exclusive => lock.take_exclusive(when_alone),
+            Mode::Shared => lock.take_shared(when_alone),
         }
     }
 
-    fn take_exclusive(self) -> Result<Self> {
+    fn take_exclusive(self, when_alone: impl Fn(&Path) -> Result<()>) -> Result<Self> {
         if !self.locked(self.file.try_lock())? {
             return Err(self.in_use(Mode::Exclusive));
         }
+        when_alone(&self.path)?;
         self.note(Mode::Exclusive, true);
         Ok(self)
     }
 
-    fn take_shared(self) -> Result<Self> {
+    fn take_shared(self, when_alone: impl Fn(&Path) -> Result<()>) -> Result<Self> {
         for _ in 0..ATTEMPTS {
             // Alone for a moment: a good time to wipe the notes of processes that are gone.
             let alone = self.locked(self.file.try_lock())?;
             if alone {
+                when_alone(&self.path)?;
                 self.note(Mode::Shared, true);
             }
             if self.locked(self.file.try_lock_shared())? {

@@ -4,14 +4,12 @@
 //! a file that does not open. Every row therefore carries a checksum, and the store's own row carries the sum over all
 //! slots, so that a missing row is noticed too.
 
-use std::collections::BTreeMap;
-
-use leasehold_core::event::{EndReason, Event, EventKind};
-use leasehold_core::lease::{Bid, Lease, LossReason, OnSilence, Request};
-use leasehold_core::{Fence, Key, LeaseId, Meta, Owner, Position, Published, Reason, Slot, StoreTime, Ttl};
+use leasehold_core::event::Event;
+use leasehold_core::lease::{Lease, LossReason};
+use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::{Value, json};
 
+use crate::columns::{Flat, meta_text, parse_meta, parse_request, request_text, ttl};
 use crate::resident::{Counters, Ending};
 
 /// What reading a row can come to: SQLite's own trouble, or a row that cannot be right.
@@ -219,99 +217,11 @@ pub(super) fn slot_sum(key: &Key, slot: &Slot) -> u32 {
     sum.finish()
 }
 
-fn request_text(request: &Request) -> String {
-    json!({
-        "seq": request.seq,
-        "lease_id": request.bid.lease_id.reveal(),
-        "owner": request.bid.owner.as_str(),
-        "ttl_ms": request.bid.ttl.as_millis(),
-        "meta": request.bid.meta.iter().collect::<BTreeMap<_, _>>(),
-        "on_silence": on_silence_word(request.on_silence),
-        "countdown_ms": request.countdown.as_millis(),
-        "told_at": request.told_at.map(StoreTime::as_millis),
-        "lapses_at": request.lapses_at.as_millis(),
-    })
-    .to_string()
-}
-
-/// `Some(None)` when there is none; `None` when what is there cannot be right.
-fn parse_request(text: Option<&str>) -> Option<Option<Box<Request>>> {
-    let Some(text) = text else { return Some(None) };
-    let value: Value = serde_json::from_str(text).ok()?;
-    let number = |name: &str| value.get(name)?.as_u64();
-    let word = |name: &str| value.get(name)?.as_str();
-    let told_at = match value.get("told_at")? {
-        Value::Null => None,
-        told_at => Some(StoreTime::from_millis(told_at.as_u64()?)),
-    };
-    let bid = Bid {
-        lease_id: LeaseId::parse(word("lease_id")?).ok()?,
-        owner: Owner::parse(word("owner")?).ok()?,
-        ttl: ttl(number("ttl_ms")?)?,
-        meta: meta_from(value.get("meta")?)?,
-    };
-    Some(Some(Box::new(Request {
-        seq: number("seq")?,
-        bid,
-        on_silence: parse_on_silence(word("on_silence")?)?,
-        countdown: ttl(number("countdown_ms")?)?,
-        told_at,
-        lapses_at: StoreTime::from_millis(number("lapses_at")?),
-    })))
-}
-
 // --- events ---
 
 /// The columns of an event, in the order in which [`event_from`] reads them.
 pub(super) const EVENT_COLUMNS: &str =
     "position, key, seq, at, fence, owner, kind, until, party, note, meta, sum";
-
-/// What differs between the kinds of event, laid flat.
-#[derive(Default)]
-struct Flat<'a> {
-    kind: &'static str,
-    until: Option<StoreTime>,
-    party: Option<&'a str>,
-    note: Option<&'a str>,
-    meta: Option<String>,
-}
-
-impl<'a> From<&'a EventKind> for Flat<'a> {
-    fn from(kind: &'a EventKind) -> Self {
-        let flat = |kind| Self { kind, ..Self::default() };
-        match kind {
-            EventKind::Granted { expires_at, meta } => {
-                Self { until: Some(*expires_at), meta: meta_text(meta), ..flat("granted") }
-            }
-            EventKind::Ended { because: EndReason::Released } => flat("released"),
-            EventKind::Ended { because: EndReason::Expired } => flat("expired"),
-            EventKind::Ended { because: EndReason::Disconnected } => flat("disconnected"),
-            EventKind::Ended { because: EndReason::TakenOver { by, reason } } => {
-                Self { party: Some(by.as_str()), note: Some(reason.as_str()), ..flat("taken_over") }
-            }
-            EventKind::Ended { because: EndReason::HandedOver { to } } => {
-                Self { party: Some(to.as_str()), ..flat("handed_over") }
-            }
-            EventKind::Shortened { expires_at } => Self { until: Some(*expires_at), ..flat("shortened") },
-            EventKind::Resumed { expires_at } => Self { until: Some(*expires_at), ..flat("resumed") },
-            EventKind::HandoverRequested { by, on_silence } => {
-                let note = Some(on_silence_word(*on_silence));
-                Self { party: Some(by.as_str()), note, ..flat("handover_requested") }
-            }
-            EventKind::HandoverTold { by, ends_at } => {
-                Self { party: Some(by.as_str()), until: Some(*ends_at), ..flat("handover_told") }
-            }
-            EventKind::HandoverRefused { by, silent } => Self {
-                party: Some(by.as_str()),
-                note: silent.then_some("silent"),
-                ..flat("handover_refused")
-            },
-            EventKind::HandoverWithdrawn { by } => {
-                Self { party: Some(by.as_str()), ..flat("handover_withdrawn") }
-            }
-        }
-    }
-}
 
 pub(super) fn write_event(db: &Connection, published: &Published) -> rusqlite::Result<()> {
     let sql = "INSERT INTO event (position, key, seq, at, fence, owner, kind, until, party, note, meta, sum) \
@@ -353,35 +263,19 @@ fn parse_event(row: &Row<'_>) -> Option<(Published, u32)> {
         at: StoreTime::from_millis(number(row, 3).ok()?),
         fence: Fence::new(number(row, 4).ok()?).ok()?,
         owner: Owner::parse(row.get_ref(5).ok()?.as_str().ok()?).ok()?,
-        kind: parse_kind(row)?,
+        kind: flat_from(row)?.parse()?,
     };
     Some((Published { position: Position(number(row, 0).ok()?), event }, row.get(11).ok()?))
 }
 
-fn parse_kind(row: &Row<'_>) -> Option<EventKind> {
-    let until = || Some(StoreTime::from_millis(number(row, 7).ok()?));
-    let party = || Owner::parse(row.get_ref(8).ok()?.as_str().ok()?).ok();
-    let note = row.get_ref(9).ok()?.as_str_or_null().ok()?;
-    let ended = |because| EventKind::Ended { because };
-    Some(match row.get_ref(6).ok()?.as_str().ok()? {
-        "granted" => {
-            let meta = parse_meta(row.get_ref(10).ok()?.as_str_or_null().ok()?)?;
-            EventKind::Granted { expires_at: until()?, meta }
-        }
-        "released" => ended(EndReason::Released),
-        "expired" => ended(EndReason::Expired),
-        "disconnected" => ended(EndReason::Disconnected),
-        "taken_over" => ended(EndReason::TakenOver { by: party()?, reason: Reason::parse(note?).ok()? }),
-        "handed_over" => ended(EndReason::HandedOver { to: party()? }),
-        "shortened" => EventKind::Shortened { expires_at: until()? },
-        "resumed" => EventKind::Resumed { expires_at: until()? },
-        "handover_requested" => {
-            EventKind::HandoverRequested { by: party()?, on_silence: parse_on_silence(note?)? }
-        }
-        "handover_told" => EventKind::HandoverTold { by: party()?, ends_at: until()? },
-        "handover_refused" => EventKind::HandoverRefused { by: party()?, silent: note.is_some() },
-        "handover_withdrawn" => EventKind::HandoverWithdrawn { by: party()? },
-        _ => return None,
+fn flat_from<'a>(row: &'a Row<'_>) -> Option<Flat<'a>> {
+    let text = |index| row.get_ref(index).ok()?.as_str_or_null().ok();
+    Some(Flat {
+        kind: text(6)??,
+        until: row.get::<_, Option<i64>>(7).ok()?.map(|until| StoreTime::from_millis(until.cast_unsigned())),
+        party: text(8)?,
+        note: text(9)?,
+        meta: text(10)?.map(str::to_owned),
     })
 }
 
@@ -473,40 +367,6 @@ fn number(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
 
 fn lease_id(row: &Row<'_>, index: usize) -> Option<LeaseId> {
     LeaseId::from_bytes(row.get_ref(index).ok()?.as_blob().ok()?.try_into().ok()?)
-}
-
-fn ttl(millis: u64) -> Option<Ttl> {
-    Ttl::new(std::time::Duration::from_millis(millis)).ok()
-}
-
-fn on_silence_word(on_silence: OnSilence) -> &'static str {
-    match on_silence {
-        OnSilence::Grant => "grant",
-        OnSilence::Refuse => "refuse",
-    }
-}
-
-fn parse_on_silence(word: &str) -> Option<OnSilence> {
-    match word {
-        "grant" => Some(OnSilence::Grant),
-        "refuse" => Some(OnSilence::Refuse),
-        _ => None,
-    }
-}
-
-fn meta_text(meta: &Meta) -> Option<String> {
-    (!meta.is_empty()).then(|| json!(meta.iter().collect::<BTreeMap<_, _>>()).to_string())
-}
-
-fn parse_meta(text: Option<&str>) -> Option<Meta> {
-    text.map_or(Some(Meta::default()), |text| meta_from(&serde_json::from_str(text).ok()?))
-}
-
-fn meta_from(value: &Value) -> Option<Meta> {
-    let pairs = value.as_object()?.iter();
-    let pairs: Option<Vec<_>> =
-        pairs.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
-    Meta::new(pairs?).ok()
 }
 
 /// A checksum over values whose borders matter: `ab`, `c` is not `a`, `bc`.

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
-use super::{Mode, exclusive, file, shared};
+use super::{Mode, exclusive, file, log, shared};
 use crate::clock::unix_millis;
 use crate::resident::Ending;
 use crate::{Error, Page, Range, Result, Retry};
@@ -65,6 +65,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
         bytes: size(path) + size(&file::beside(path, "-wal")),
         problems: page_problems(&db).map_err(|error| file::trouble(path, &error))?,
     };
+    checked.problems.extend(log_problem(path).map(|error| what_is_wrong(&error)));
     // One snapshot, so that a store in use does not look inconsistent.
     let snapshot = db.unchecked_transaction().map_err(|error| file::trouble(path, &error))?;
     match exclusive::load_rows(&snapshot) {
@@ -81,6 +82,23 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
     checked.leases = count(&snapshot, "SELECT count(owner) FROM slot");
     checked.events = count(&snapshot, "SELECT count(*) FROM event");
     Ok(checked)
+}
+
+/// What is wrong with the log, which can only be seen while nobody has the store open.
+fn log_problem(path: &Path) -> Option<Error> {
+    if file::log_is_gone(path) {
+        return None;
+    }
+    ModeLock::take(path, Mode::Exclusive, false, log::check)
+        .err()
+        .filter(|error| matches!(error, Error::Damaged { .. }))
+}
+
+fn what_is_wrong(error: &Error) -> String {
+    match error {
+        Error::Damaged { what, .. } => what.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// How many of SQLite's own findings are passed on.
@@ -117,6 +135,7 @@ pub struct Backup {
 pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup> {
     let (path, target) = (path.as_ref(), target.as_ref());
     refuse_existing(target)?;
+    log_problem(path).map_or(Ok(()), Err)?;
     let db = file::connect_read_only(path)?;
     let draft = file::begin_draft(target)?;
     let copied = copy_into(&db, &draft).and_then(|()| check(&draft));
@@ -172,7 +191,7 @@ pub struct Repaired {
 /// Puts a backup in the place of `path`. Every later fence is larger than any that was given out since the backup.
 pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repaired> {
     let (backup, path) = (backup.as_ref(), &file::resolve(path.as_ref())?);
-    let _lock = ModeLock::take(path, Mode::Exclusive, true)?;
+    let _lock = ModeLock::take(path, Mode::Exclusive, true, |_| Ok(()))?;
     let from = salvage(&file::connect_read_only(backup)?);
     if let Some(problem) = from.lost.first() {
         return Err(file::damaged(backup, problem));
@@ -185,12 +204,13 @@ pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repai
 /// Keeps what is readable of a damaged file. Without `start_empty`, a file of which nothing is readable is refused.
 pub fn repair(path: impl AsRef<Path>, start_empty: bool) -> Result<Repaired> {
     let path = &file::resolve(path.as_ref())?;
-    let _lock = ModeLock::take(path, Mode::Exclusive, false)?;
-    let found = match file::connect_read_only(path) {
+    let _lock = ModeLock::take(path, Mode::Exclusive, false, |_| Ok(()))?;
+    let mut found = match file::connect_read_only(path) {
         Ok(db) => salvage(&db),
         Err(error @ Error::Newer { .. }) => return Err(error),
         Err(error) => Salvage { lost: vec![error.to_string()], ..Salvage::default() },
     };
+    found.lost.extend(log::check(path).err().map(|error| what_is_wrong(&error)));
     if found.header.is_none() && found.slots.is_empty() && !start_empty {
         let what = format!(
             "nothing in {} is readable, so nothing could be kept; restore a backup with `leasehold store restore`, or, \

@@ -1,8 +1,10 @@
 //! Stores under a clock that only the test moves.
 
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command as Process, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use leasehold_core::lease::{Bid, Claim, Lease};
@@ -199,5 +201,83 @@ pub async fn leases(store: &dyn Store) -> leasehold_store::Result<Vec<(Key, Slot
         if !page.more {
             return Ok(found);
         }
+    }
+}
+
+/// Another process: this test program again, for one test that plays a part in the test that starts it.
+pub struct Child {
+    process: std::process::Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+/// What a test function that is such a part was told by the one that started it; nothing when it was not.
+pub fn part(name: &str) -> Option<String> {
+    std::env::var(format!("LEASEHOLD_TEST_{name}")).ok()
+}
+
+/// Says something to the test that started this process.
+pub fn tell(what: &str, value: &str) {
+    // On a line of its own: the test runner leaves the one that it has begun open.
+    println!("\n{what}={value}");
+}
+
+impl Child {
+    /// Starts the test `name` and tells it what to play.
+    pub fn start(name: &str, told: &[(&str, &str)]) -> Self {
+        Self::start_with(name, told, |_| {})
+    }
+
+    pub fn start_with(name: &str, told: &[(&str, &str)], prepare: impl FnOnce(&mut Process)) -> Self {
+        let mut process = Process::new(std::env::current_exe().unwrap());
+        process.args(["--exact", name, "--nocapture", "--test-threads=1"]).stdout(Stdio::piped());
+        for (name, value) in told {
+            process.env(format!("LEASEHOLD_TEST_{name}"), value);
+        }
+        prepare(&mut process);
+        let mut process = process.spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, lines }
+    }
+
+    /// Waits for it to tell `what`.
+    pub fn told(&mut self, what: &str) -> String {
+        let wanted = format!("{what}=");
+        let told = self.lines.find_map(|line| line.unwrap().strip_prefix(&wanted).map(str::to_owned));
+        told.unwrap_or_else(|| panic!("the process ended and never told {what}"))
+    }
+
+    /// SIGKILL: it gets to do nothing any more.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Waits for it to end well.
+    pub fn must_end(mut self) {
+        let rest: Vec<_> = self.lines.by_ref().map(Result::unwrap).collect();
+        assert!(self.process.wait().unwrap().success(), "{}", rest.join("\n"));
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It may have ended long ago.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The longest that anything here may take.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Looks again and again until there is something to see.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
