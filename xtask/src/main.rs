@@ -2,7 +2,10 @@
 //!
 //! Whatever a developer or a CI machine does beyond plain cargo is here, so that both do the same.
 
+mod bench;
 mod serve;
+mod services;
+mod sim;
 mod soak;
 mod tally;
 mod test;
@@ -25,8 +28,13 @@ enum Chore {
     Serve,
     /// Run every check there is, in stages
     Test(test::Options),
-    /// Run the randomised and the process tests again and again
+    /// Live through a simulated world and tell its story
+    Sim(sim::Options),
+    /// Run the simulator, the randomised and the process tests again and again
     Soak(soak::Options),
+    /// Measure
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Check the style rules that the compiler does not know
     Tidy,
     /// Check that the rules, compiled to WebAssembly, need nothing from their host
@@ -50,7 +58,9 @@ fn run(chore: &Chore) -> Result<bool> {
     match chore {
         Chore::Serve => serve::run(&workspace),
         Chore::Test(options) => test::run(&workspace, options),
+        Chore::Sim(options) => sim::run(&workspace, options),
         Chore::Soak(options) => soak::run(&workspace, options),
+        Chore::Bench(bench) => bench::run(&workspace, bench),
         Chore::Tidy => Ok(tidy::stage(&workspace)?.is_fine()),
         Chore::Wasm => Ok(wasm::stage(&workspace)?.is_fine()),
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: the tests that draw their cases at random or kill processes, again and again until time is up.
+//! `cargo xtask soak`: the simulator on fresh seeds for half of the time, then the tests that draw their cases at random
+//! or kill processes, again and again until time is up.
 //!
 //! It stops at the first failure, because that is what it looks for.
 
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::sim;
 use crate::tally::{Report, count};
 use crate::tools::{self, Finished, Workspace};
 
@@ -14,7 +16,7 @@ use crate::tools::{self, Finished, Workspace};
 const CASES: &str = "5000";
 
 /// Parts of the names of the tests that are worth repeating.
-const WORTH_REPEATING: [&str; 3] = ["differential", "killed", "racing"];
+const WORTH_REPEATING: [&str; 4] = ["differential", "killed", "paused", "racing"];
 
 /// How long to go on.
 #[derive(Args)]
@@ -28,6 +30,9 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let start = Instant::now();
     let time = Duration::from_secs(options.minutes * 60);
+    if !sim::soak(workspace, options.minutes.div_ceil(2))? {
+        return Ok(false);
+    }
     for round in 1.. {
         if !is_fine(round, &one_round(workspace)?)? {
             return Ok(false);

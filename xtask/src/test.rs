@@ -13,7 +13,7 @@ use comfy_table::{Table, presets};
 
 use crate::tally::{Report, count};
 use crate::tools::{self, Workspace};
-use crate::{tidy, wasm};
+use crate::{services, sim, tidy, wasm};
 
 /// Which stages to run.
 #[derive(Args)]
@@ -39,6 +39,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", about: "the house rules that the compiler does not know", run: tidy::stage },
     Stage { name: "lint", about: "clippy finds nothing", run: lint },
     Stage { name: "tests", about: "unit, integration and documentation tests; examples compile", run: tests },
+    Stage { name: "sim", about: "all laws hold for a thousand simulated hours", run: sim::stage },
     Stage { name: "docs", about: "the documentation builds without a warning", run: docs },
     Stage { name: "wasm", about: "the rules need nothing from a WebAssembly host", run: wasm::stage },
     Stage { name: "deny", about: "licences, bans and sources of the dependencies", run: deny },
@@ -92,11 +93,13 @@ fn lint(workspace: &Workspace) -> Result<Report> {
 /// Without a choice of targets, cargo runs unit, integration and documentation tests, builds the examples, and leaves
 /// the benchmarks alone.
 fn tests(workspace: &Workspace) -> Result<Report> {
+    let mut report = services::ensure()?;
     let finished = tools::watch(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))?;
     if !finished.ok {
         println!("{}", finished.output);
     }
-    Ok(count(&finished.output, finished.ok))
+    report.add(&count(&finished.output, finished.ok));
+    Ok(report)
 }
 
 fn docs(workspace: &Workspace) -> Result<Report> {

@@ -34,8 +34,8 @@ pub struct Holder {
     heartbeat: Duration,
     /// When the last successful request was sent.
     confirmed: HolderTime,
-    /// When a silent hand-over would take the lease away, if one is running.
-    handover_ends: Option<(Seq, HolderTime)>,
+    /// The request that takes the lease away if the holder stays silent, and when the holder stops because of it.
+    handover: Option<(Seq, HolderTime)>,
     next_renewal: HolderTime,
     failures: u32,
     lost: Option<Lost>,
@@ -81,7 +81,7 @@ impl Holder {
             ttl,
             heartbeat,
             confirmed: sent,
-            handover_ends: None,
+            handover: None,
             next_renewal: sent + usable_heartbeat(heartbeat, ttl),
             failures: 0,
             lost: None,
@@ -90,9 +90,8 @@ impl Holder {
 
     /// When the holder has to stop, unless a renewal succeeds before.
     pub fn deadline(&self) -> HolderTime {
-        let lease_ends = self.confirmed + self.ttl.as_duration();
-        let ends = self.handover_ends.map_or(lease_ends, |(_, end)| end.min(lease_ends));
-        ends.minus(margin(self.ttl))
+        let own = (self.confirmed + self.ttl.as_duration()).minus(margin(self.ttl));
+        self.handover.map_or(own, |(_, stop_at)| stop_at.min(own))
     }
 
     /// Whether the holder may act at `now`. A holder that was paused finds out here, before its next act.
@@ -152,19 +151,22 @@ impl Holder {
     /// The holder confirms, in a message sent at `sent`, that it knows of `request`, which takes the lease away after
     /// `countdown` unless it answers. Call it when the message is sent: it may arrive even if its answer does not.
     pub fn handle_handover_told(&mut self, request: Seq, sent: HolderTime, countdown: Ttl) {
-        let ends = sent + countdown.as_duration();
-        match self.handover_ends {
-            // An earlier confirmation may be the one that arrived.
-            Some((known, earlier)) if known == request => {
-                self.handover_ends = Some((request, earlier.min(ends)))
-            }
-            _ => self.handover_ends = Some((request, ends)),
-        }
+        self.handle_handover_runs(request, sent, countdown.as_duration());
+    }
+
+    /// The answer to a message that was sent at `sent` says that `request` takes the lease away in `left`. A holder
+    /// that came back to its lease learns so that it was told before.
+    pub fn handle_handover_runs(&mut self, request: Seq, sent: HolderTime, left: Duration) {
+        // A clock errs more over a long countdown than over a short TTL.
+        let stop_at = (sent + left).minus(margin(self.ttl).max(left / 10));
+        // An earlier confirmation may be the one that arrived.
+        let known = self.handover.filter(|(known, _)| *known == request);
+        self.handover = Some((request, known.map_or(stop_at, |(_, earlier)| earlier.min(stop_at))));
     }
 
     /// `request` is off the table: refused, or withdrawn.
     pub fn handle_handover_over(&mut self, request: Seq) {
-        self.handover_ends = self.handover_ends.filter(|(known, _)| *known != request);
+        self.handover = self.handover.filter(|(known, _)| *known != request);
     }
 
     fn give_up_at(&self, now: HolderTime) -> HolderTime {
@@ -274,6 +276,27 @@ mod tests {
         assert_eq!(holder.deadline(), at(8_000), "the end of another request");
         holder.handle_handover_over(7);
         assert_eq!(holder.deadline(), at(27_000));
+    }
+
+    /// A holder whose clock was 4 % slow, with a TTL of 3 s, was given 30 s to answer: the lease was handed over while it
+    /// still believed in it, because the margin covered only the TTL. The simulator found it.
+    #[test]
+    fn law_08_the_margin_of_a_handover_covers_its_countdown() {
+        let short = Ttl::from_secs(3).unwrap();
+        let mut holder = Holder::new(at(0), short);
+        holder.handle_handover_told(7, at(0), thirty_seconds());
+        (1..=40).for_each(|renewed| holder.handle_renewed(at(renewed * 1_000), short));
+        assert_eq!(holder.deadline(), at(27_000));
+    }
+
+    /// A page was told of a request, was reloaded and came back to its lease. It was told again and counted the whole
+    /// time to answer anew, while the store's had been running all along. The simulator found it.
+    #[test]
+    fn law_08_a_holder_that_comes_back_learns_how_much_of_the_countdown_is_left() {
+        let mut holder = Holder::new(at(5_000), thirty_seconds());
+        holder.handle_handover_runs(7, at(5_000), Duration::from_secs(6));
+        holder.handle_handover_told(7, at(5_100), Ttl::from_secs(10).unwrap());
+        assert_eq!(holder.deadline(), at(8_000));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The laws of a lease, as code: one public function per law, run by every store.
 //!
-//! A store's tests provide a [`Harness`], which can move the store's clock, and call [`conformance_tests!`], which
+//! A store's tests provide a [`Harness`], which can move the store's clock, and call [`conformance_tests!`](crate::conformance_tests), which
 //! makes one test of each law. Whatever passes may be used in the place of any other store.
 //!
 //! | law | needs |

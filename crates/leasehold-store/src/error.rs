@@ -50,8 +50,8 @@ pub enum Error {
     },
     /// The file was written by a later version, whose rules this one does not know.
     #[error(
-        "{} has schema {found}, and this version knows schemas up to {known}; upgrade Leasehold, the file was left as \
-         it is", path.display()
+        "{} has schema {found}, and this version knows schemas up to {known}; upgrade Leasehold, it was left as it \
+         is", path.display()
     )]
     Newer {
         /// The file.

@@ -12,13 +12,16 @@
 //! | `memory:` | gone with the process; the reference that the others are compared with |
 //! | `embedded:PATH` or just `PATH` | one file, one process, everything durable before it is acknowledged |
 //! | `embedded:PATH?mode=shared` | the same file, shared by several processes of one machine |
+//! | `postgres://USER:PASSWORD@HOST/DATABASE` | a PostgreSQL database, shared by servers on several machines |
 
 pub mod clock;
+mod columns;
 pub mod conformance;
 pub mod embedded;
 mod error;
 pub mod faulty;
 pub mod memory;
+pub mod postgres;
 #[doc(hidden)]
 pub mod resident;
 
@@ -30,6 +33,7 @@ use leasehold_core::{Command, Key, Outcome, Position, Published, Slot, StoreTime
 pub use embedded::{Embedded, Mode};
 pub use error::{Error, Result, Retry};
 pub use memory::Memory;
+pub use postgres::{Postgres, PostgresUrl};
 
 /// The lower level: what a single document can hold.
 #[async_trait]
@@ -192,6 +196,7 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>> {
     match StoreUrl::parse(url)? {
         StoreUrl::Memory => Ok(Arc::new(Memory::new())),
         StoreUrl::Embedded { path, mode } => Ok(Arc::new(Embedded::options().mode(mode).open(path)?)),
+        StoreUrl::Postgres(url) => Ok(Arc::new(Postgres::options().open(&url)?)),
     }
 }
 
@@ -207,6 +212,8 @@ pub enum StoreUrl {
         /// How it is opened.
         mode: Mode,
     },
+    /// `postgres://…` or `postgresql://…`
+    Postgres(PostgresUrl),
 }
 
 impl StoreUrl {
@@ -217,7 +224,7 @@ impl StoreUrl {
             let shown = if url.contains('@') { "(hidden, it may hold a password)" } else { url };
             Err(Error::Invalid(leasehold_core::Invalid::new("store URL", shown, rule, fix)))
         };
-        let known = "write memory:, embedded:PATH or embedded:PATH?mode=shared";
+        let known = "write memory:, embedded:PATH, embedded:PATH?mode=shared or postgres://USER:PASSWORD@HOST/DATABASE";
         match url.split_once(':') {
             _ if url.trim().is_empty() => refuse("it is empty", known),
             _ if url.contains('\0') => refuse("it holds a NUL character", known),
@@ -227,6 +234,7 @@ impl StoreUrl {
                 Some(parsed) => Ok(parsed),
                 None => refuse("embedded: takes a path and at most ?mode=exclusive or ?mode=shared", known),
             },
+            Some(_) if postgres::is_postgres(url) => PostgresUrl::parse(url).map(Self::Postgres),
             Some((scheme, _)) if looks_like_a_scheme(scheme) => {
                 refuse("there is no such kind of store", known)
             }
@@ -282,12 +290,13 @@ mod tests {
             "embedded:a?mode=both",
             "embedded:?mode=shared",
             "redis://h",
+            "postgres:h",
             "a\0b",
         ] {
             let error = StoreUrl::parse(url).unwrap_err().to_string();
             assert!(error.contains("memory:"), "{url:?}: {error}");
         }
-        let error = StoreUrl::parse("postgres://me:hunter2@host/db").unwrap_err().to_string();
+        let error = StoreUrl::parse("redis://me:hunter2@host/db").unwrap_err().to_string();
         assert!(!error.contains("hunter2"), "{error}");
     }
 }

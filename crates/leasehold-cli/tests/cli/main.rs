@@ -24,7 +24,7 @@ fn command(folder: &Path, args: &[&str]) -> Command {
 
 fn run(folder: &TempDir, args: &[&str]) -> Run {
     let output = command(folder.path(), args).output().unwrap();
-    let text = |bytes: &[u8]| normalised(&String::from_utf8(bytes.to_vec()).unwrap());
+    let text = |bytes: &[u8]| normalised(std::str::from_utf8(bytes).unwrap());
     Run { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 

@@ -351,7 +351,7 @@ async fn work_that_panics_lets_go_of_its_lease() {
     let leasehold = leasehold();
     let work = tokio::spawn({
         let leasehold = leasehold.clone();
-        async move { leasehold.run_exclusive("run/a", |_| async { panic!("on purpose") }).await.map(|()| ()) }
+        async move { leasehold.run_exclusive("run/a", |_| async { panic!("on purpose") }).await }
     });
     assert!(work.await.unwrap_err().is_panic());
     tokio::time::sleep(Duration::from_millis(10)).await;

@@ -7,4 +7,5 @@ mod differential;
 mod disk;
 mod harness;
 mod laws;
+mod postgres;
 mod processes;

@@ -1,0 +1,229 @@
+//! The feed of events: rows of the outbox, read by position, and what wakes the readers.
+//!
+//! Being woken is only ever a hint. Readers ask for what comes after the position they have reached, so that nothing
+//! is missed or told twice, whatever becomes of the connection that listens.
+
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use leasehold_core::Position;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
+
+use super::connect::{self, Param};
+use super::trouble::{Trouble, TroubleResult};
+use super::turn::{CLOCK, HEADER, HEADER_COLUMNS, Header};
+use super::url::{Listen, PostgresUrl};
+use super::{Inner, rows};
+use crate::{Feed, MAX_EVENTS, Result, Standing, standing};
+
+/// How often a reader looks while nobody would wake it.
+const POLL: Duration = Duration::from_millis(500);
+
+/// How often it looks nevertheless: a connection may be dead for a while before anybody notices.
+const POLL_WHILE_LISTENING: Duration = Duration::from_secs(5);
+
+/// How often the one who listens proves that it hears.
+const PROVE_EVERY: Duration = Duration::from_secs(15);
+
+/// How soon it must have heard itself.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long it waits before it connects again.
+const RECONNECT: Duration = Duration::from_millis(500);
+
+/// The same when it connected but heard nothing: there is a proxy in between, and it will still be there.
+const RECONNECT_DEAF: Duration = Duration::from_secs(60);
+
+/// The next events after `after`; waits for one.
+pub(super) async fn next(inner: &Inner, after: Position, limit: usize) -> Result<Feed> {
+    inner.ears.listen(&inner.pool);
+    let mut woken = inner.ears.woken.subscribe();
+    loop {
+        woken.borrow_and_update();
+        if let Some(feed) = inner.retried(|| events_after(inner, after, limit)).await? {
+            return Ok(feed);
+        }
+        let patience = if inner.ears.hears() { POLL_WHILE_LISTENING } else { POLL };
+        // Woken or out of patience, it looks again.
+        let _ = timeout(patience, woken.changed()).await;
+    }
+}
+
+async fn events_after(inner: &Inner, after: Position, limit: usize) -> TroubleResult<Option<Feed>> {
+    inner.ready().await?;
+    let sql = format!(
+        "WITH {CLOCK} SELECT {HEADER}, (SELECT min(position) FROM leasehold.event), to_jsonb(e)::text \
+         FROM clock, leasehold.store s LEFT JOIN LATERAL \
+           (SELECT * FROM leasehold.event WHERE position > $1 ORDER BY position LIMIT $2) e ON true \
+         ORDER BY e.position"
+    );
+    let position = i64::try_from(after.0).unwrap_or(i64::MAX);
+    let limit = limit.clamp(1, MAX_EVENTS) as i64;
+    let params: [Param<'_>; 2] = [(&position, Type::INT8), (&limit, Type::INT8)];
+    let found = connect::look(inner, &sql, &params).await?;
+    let first = found.first().ok_or_else(|| Trouble::bad_row("leasehold.store"))?;
+    let newest = Header::from_row(inner, first)?.position;
+    let oldest: Option<i64> = first.try_get(HEADER_COLUMNS)?;
+    match standing(after, oldest.map(|oldest| Position(oldest.cast_unsigned())), newest) {
+        Standing::UpToDate => Ok(None),
+        Standing::Gap => Ok(Some(Feed::Gap { resume_from: newest })),
+        Standing::Behind => Ok(Some(Feed::Events(found.iter().map(event).collect::<TroubleResult<_>>()?))),
+    }
+}
+
+fn event(row: &Row) -> TroubleResult<leasehold_core::Published> {
+    rows::event_from(row.try_get(HEADER_COLUMNS + 1)?)
+}
+
+/// What listens for all readers of a store.
+pub(super) struct Ears {
+    config: Option<Config>,
+    woken: watch::Sender<()>,
+    hearing: Arc<AtomicBool>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Ears {
+    pub(super) fn new(url: &PostgresUrl) -> Self {
+        let config = match &url.listen {
+            Listen::Same => Some((*url.config).clone()),
+            Listen::Direct(config) => Some((**config).clone()),
+            Listen::Off => None,
+        };
+        Self { config, woken: watch::Sender::new(()), hearing: Arc::default(), task: Mutex::default() }
+    }
+
+    fn hears(&self) -> bool {
+        self.hearing.load(Ordering::Relaxed)
+    }
+
+    /// Begins to listen, unless it does already.
+    fn listen(&self, pool: &Pool) {
+        let Some(config) = &self.config else { return };
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        // It ends only with the runtime on which it was started.
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            let listener = Listener {
+                config: config.clone(),
+                pool: pool.clone(),
+                woken: self.woken.clone(),
+                hearing: self.hearing.clone(),
+                proof: format!("leasehold_{:016x}", RandomState::new().hash_one(0)),
+                heard: watch::Sender::new(()),
+            };
+            *task = Some(tokio::spawn(listener.run()));
+        }
+    }
+}
+
+impl Drop for Ears {
+    fn drop(&mut self) {
+        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = task.take() {
+            task.abort();
+        }
+    }
+}
+
+/// How listening came to an end.
+enum Ended {
+    /// The connection is gone.
+    Lost,
+    /// The connection is there, but nothing is heard on it.
+    Deaf,
+}
+
+/// The task that listens, on a connection of its own.
+///
+/// Behind a transaction-pooling proxy LISTEN succeeds, and nothing is ever heard. So it calls itself, over one of the
+/// other connections and on a channel of its own, and readers rely on it only while it hears that.
+struct Listener {
+    config: Config,
+    pool: Pool,
+    woken: watch::Sender<()>,
+    hearing: Arc<AtomicBool>,
+    proof: String,
+    heard: watch::Sender<()>,
+}
+
+impl Listener {
+    async fn run(self) {
+        loop {
+            let ended = self.listen().await;
+            self.hearing.store(false, Ordering::Relaxed);
+            // What was not heard meanwhile is found by looking.
+            self.woken.send_replace(());
+            let wait = match ended {
+                Ok(Ended::Deaf) => RECONNECT_DEAF,
+                Ok(Ended::Lost) => RECONNECT,
+                Err(error) => {
+                    tracing::debug!(%error, "the connection that listens for events was lost");
+                    RECONNECT
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn listen(&self) -> Result<Ended, tokio_postgres::Error> {
+        let (client, mut connection) = self.config.connect(NoTls).await?;
+        let hear = async {
+            while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+                if let AsyncMessage::Notification(notification) = message? {
+                    self.hear(notification.channel());
+                }
+            }
+            Ok(Ended::Lost)
+        };
+        // The connection lives in this task, and so ends with it.
+        tokio::select! {
+            ended = hear => ended,
+            ended = self.prove(&client) => ended,
+        }
+    }
+
+    fn hear(&self, channel: &str) {
+        if channel == self.proof {
+            self.heard.send_replace(());
+        } else {
+            self.woken.send_replace(());
+        }
+    }
+
+    async fn prove(&self, client: &Client) -> Result<Ended, tokio_postgres::Error> {
+        client.batch_execute(&format!("LISTEN leasehold; LISTEN {}", self.proof)).await?;
+        loop {
+            let mut heard = self.heard.subscribe();
+            if !self.call().await {
+                return Ok(Ended::Lost);
+            }
+            if timeout(HEARD_WITHIN, heard.changed()).await.is_err() {
+                tracing::info!("events are not heard on this connection, so the store polls for them");
+                // Somebody else may be given the server's end of it.
+                client.batch_execute("UNLISTEN *").await?;
+                return Ok(Ended::Deaf);
+            }
+            if !self.hearing.swap(true, Ordering::Relaxed) {
+                self.woken.send_replace(());
+            }
+            tokio::time::sleep(PROVE_EVERY).await;
+        }
+    }
+
+    /// Calls itself; answers whether the call went out.
+    async fn call(&self) -> bool {
+        let Ok(db) = self.pool.get().await else { return false };
+        let channel = self.proof.as_str();
+        let params: [Param<'_>; 1] = [(&channel, Type::TEXT)];
+        let sent = timeout(HEARD_WITHIN, db.query_typed("SELECT count(pg_notify($1, ''))", &params)).await;
+        sent.is_ok_and(|sent| sent.is_ok())
+    }
+}

@@ -1,0 +1,314 @@
+//! One transaction that decides something: lock the key and read, decide in Rust, write and commit. Two trips.
+//!
+//! ```text
+//!   trip 1   BEGIN · lock the key · slot, ending, counters, time        ──►  decide
+//!   trip 2   slots, endings, events, NOTIFY · COMMIT                    ──►  answer
+//! ```
+//!
+//! Both are functions in the database (`migrations/`), which only move rows.
+//!
+//! **Locks.** A key is locked by an advisory lock on its hash, because its row may not exist yet. The row is read by a
+//! statement of its own after that: a statement sees what was committed before it *began*, and the one that waited for
+//! the lock began too early.
+//!
+//! **Positions.** The feed is without gaps and in the order of the commits. A number drawn from a sequence would be
+//! neither: a transaction may draw early and commit late, or not at all. So positions are counted in the store's one
+//! row, whose lock is held from there to the end of the commit. Only transactions that tell something wait for each
+//! other there, and those do so anyway: NOTIFY takes a lock of the same extent. Renewals tell nothing. Whoever has the
+//! row waits for nothing else, so nobody waits in a circle.
+//!
+//! **Fences.** A fence is larger than the last one committed before the key was locked, and than the lease clock, which
+//! is the database's wall clock in milliseconds. The first makes them grow with every grant of a key. The second keeps
+//! them growing when the database is dropped and made anew, or put back to a backup. Two grants of *different* keys at
+//! the same moment may have the same fence: fences are compared within a key.
+
+use leasehold_core::lease::{Command, Context, Decision, LossReason, Outcome, REMEMBERED};
+use leasehold_core::{Key, Position, Slot, StoreTime, decide};
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::connect::{self, BEGIN, Connection, Param, Phase};
+use super::trouble::{Trouble, TroubleResult};
+use super::{Inner, rows, schema};
+use crate::Applied;
+
+/// Reads the clock once for the whole statement.
+pub(super) const CLOCK: &str = "clock AS MATERIALIZED (SELECT leasehold.clock_ms() AS raw)";
+
+/// What [`Header::from_row`] reads, from `clock` and from `leasehold.store s`.
+pub(super) const HEADER: &str =
+    "s.version, s.position, s.seq_floor, s.last_fence, s.clock, s.clock_offset, clock.raw";
+
+/// How many columns that is.
+pub(super) const HEADER_COLUMNS: usize = 7;
+
+/// The time on the lease clock: see [`Header`].
+pub(super) const NOW: &str = "greatest(clock.raw + s.clock_offset, s.clock)";
+
+/// What is known about the store as a whole at some moment.
+///
+/// The lease clock is the database's clock plus an offset. It never falls behind `clock`, the time of the last event:
+/// when the database's clock goes back, or another machine takes over whose clock is behind, the offset grows so that
+/// time goes on from there. An offset rather than a mere limit: with that, time would stand still for as long as the
+/// clock went back, and nothing would ever expire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) position: Position,
+    pub(super) seq_floor: u64,
+    pub(super) now: StoreTime,
+    last_fence: u64,
+    is_behind: bool,
+}
+
+impl Header {
+    pub(super) fn from_row(inner: &Inner, row: &Row) -> TroubleResult<Self> {
+        let number = |index| row.try_get::<_, i64>(index);
+        schema::check_version(inner, number(0)?)?;
+        let (clock, running) = (number(4)?, number(6)?.saturating_add(number(5)?));
+        let now = running.max(clock).cast_unsigned();
+        Ok(Self {
+            position: Position(number(1)?.cast_unsigned()),
+            seq_floor: number(2)?.cast_unsigned(),
+            now: StoreTime::from_millis(now),
+            last_fence: number(3)?.cast_unsigned().max(now),
+            is_behind: running < clock,
+        })
+    }
+}
+
+/// Ties the lease clock to the database's anew, if that one went back.
+pub(super) async fn tie_clock(inner: &Inner) -> TroubleResult<()> {
+    let sql = "WITH clock AS MATERIALIZED (SELECT leasehold.clock_ms() AS raw) \
+               UPDATE leasehold.store s SET clock_offset = s.clock - clock.raw FROM clock \
+               WHERE clock.raw + s.clock_offset < s.clock RETURNING s.clock_offset";
+    let connection = Connection::new(inner).await?;
+    let db = connection.get()?;
+    let tied = connect::timely(async { Ok(db.query_typed_opt(sql, &[]).await?) }, Phase::Before).await?;
+    if let Some(row) = tied {
+        let offset: i64 = row.try_get(0)?;
+        tracing::warn!(
+            database = inner.shown,
+            offset,
+            "the database's clock went back; the lease clock goes on"
+        );
+    }
+    connection.keep();
+    Ok(())
+}
+
+/// An open transaction. Dropping it unfinished closes its connection, and with that undoes it.
+pub(super) struct Turn<'a> {
+    inner: &'a Inner,
+    connection: Connection,
+}
+
+/// What a decision on one key needs.
+struct Found {
+    header: Header,
+    slot: Option<Slot>,
+    ended: Option<(StoreTime, LossReason)>,
+    leases: i64,
+}
+
+impl Found {
+    fn context(&self, inner: &Inner) -> Context {
+        let now = self.header.now;
+        let remembered = self.ended.filter(|(at, _)| *at + REMEMBERED > now).map(|(_, because)| because);
+        let owner_is_full = self.leases >= i64::from(inner.limits.leases_per_owner);
+        Context { now, last_fence: self.header.last_fence, remembered, owner_is_full }
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// Decides one command.
+    pub(super) async fn apply(inner: &'a Inner, key: &Key, command: &Command) -> TroubleResult<Applied> {
+        let turn = Self { inner, connection: Connection::new(inner).await? };
+        let found = turn.lock_and_read(key, command).await?;
+        let slot = found.slot.clone().unwrap_or_else(|| Slot::unknown(found.header.seq_floor));
+        let decision = decide(key, &slot, command, &found.context(inner));
+        let mut changes = Changes::new(&found.header);
+        let outcome = changes.take_in(key, decision);
+        let position = turn.commit(&changes).await?.unwrap_or(found.header.position);
+        Ok(Applied { outcome, now: found.header.now, position })
+    }
+
+    /// Begins a transaction and runs a first statement, in one trip.
+    pub(super) async fn begin(
+        inner: &'a Inner,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> TroubleResult<(Self, Vec<Row>)> {
+        let turn = Self { inner, connection: Connection::new(inner).await? };
+        let db = turn.connection.get()?;
+        let begun = async {
+            let (begun, rows) = tokio::join!(biased; db.batch_execute(BEGIN), db.query_typed(sql, params));
+            begun?;
+            Ok(rows?)
+        };
+        let rows = connect::timely(begun, Phase::Before).await?;
+        Ok((turn, rows))
+    }
+
+    async fn lock_and_read(&self, key: &Key, command: &Command) -> TroubleResult<Found> {
+        let (key, owner) = (key.as_str(), command.bidder().map(|owner| owner.as_str()));
+        let lease_id = command.lease_id().map(|id| id.reveal());
+        let limit = i64::from(self.inner.limits.leases_per_owner);
+        let params: [Param<'_>; 4] =
+            [(&key, Type::TEXT), (&lease_id, Type::TEXT), (&owner, Type::TEXT), (&limit, Type::INT8)];
+        let db = self.connection.get()?;
+        let trip = async {
+            let (begun, row) = tokio::join!(
+                biased;
+                db.batch_execute(BEGIN),
+                db.query_typed_one(LOCK_AND_READ, &params),
+            );
+            begun?;
+            Ok(row?)
+        };
+        let row = connect::timely(trip, Phase::Before).await?;
+        self.found(&row)
+    }
+
+    fn found(&self, row: &Row) -> TroubleResult<Found> {
+        let slot: Option<&str> = row.try_get(HEADER_COLUMNS)?;
+        let at: Option<i64> = row.try_get(HEADER_COLUMNS + 1)?;
+        let because: Option<&str> = row.try_get(HEADER_COLUMNS + 2)?;
+        let because = because.map(|word| LossReason::parse(word).unwrap_or(LossReason::Unknown));
+        Ok(Found {
+            header: self.header(row)?,
+            slot: slot.map(rows::slot_from).transpose()?.map(|(_, slot)| slot),
+            ended: at.map(|at| StoreTime::from_millis(at.cast_unsigned())).zip(because),
+            leases: row.try_get(HEADER_COLUMNS + 3)?,
+        })
+    }
+
+    /// The header in a row, if a decision can be made on it.
+    fn header(&self, row: &Row) -> TroubleResult<Header> {
+        let header = Header::from_row(self.inner, row)?;
+        if header.is_behind { Err(Trouble::clock_went_back()) } else { Ok(header) }
+    }
+
+    /// Runs a statement that locks keys and answers which.
+    pub(super) async fn lock_keys(&self, sql: &str, params: &[Param<'_>]) -> TroubleResult<Vec<String>> {
+        let db = self.connection.get()?;
+        let found = connect::timely(async { Ok(db.query_typed(sql, params).await?) }, Phase::Before).await?;
+        Ok(found.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    }
+
+    /// Reads the slots of keys that this transaction has locked by an earlier statement.
+    pub(super) async fn read_locked(&self, keys: &[String]) -> TroubleResult<(Header, Vec<(Key, Slot)>)> {
+        let sql = format!(
+            "WITH {CLOCK} SELECT {HEADER}, to_jsonb(k)::text FROM clock, leasehold.store s \
+             LEFT JOIN leasehold.slot k ON k.key = ANY($1)"
+        );
+        let db = self.connection.get()?;
+        let params: [Param<'_>; 1] = [(&keys, Type::TEXT_ARRAY)];
+        let found =
+            connect::timely(async { Ok(db.query_typed(&sql, &params).await?) }, Phase::Before).await?;
+        let first = found.first().ok_or_else(|| Trouble::bad_row("leasehold.store"))?;
+        let header = self.header(first)?;
+        let texts = found.iter().map(|row| row.try_get::<_, Option<&str>>(HEADER_COLUMNS));
+        let slots = texts.filter_map(|text| text.map_err(Trouble::from).transpose());
+        let slots = slots.map(|text| rows::slot_from(text?)).collect::<TroubleResult<_>>()?;
+        Ok((header, slots))
+    }
+
+    /// Writes and commits. Answers the position of the last event, if there is one among the changes.
+    pub(super) async fn commit(self, changes: &Changes) -> TroubleResult<Option<Position>> {
+        if changes.is_empty() {
+            self.end().await?;
+            return Ok(None);
+        }
+        let count = i64::try_from(changes.events.len()).unwrap_or(i64::MAX);
+        let (last_fence, now) = (changes.last_fence.cast_signed(), changes.now.as_millis().cast_signed());
+        let slots = json!(changes.slots).to_string();
+        let endings = json!(changes.endings).to_string();
+        let events = json!(changes.events).to_string();
+        let params: [Param<'_>; 6] = [
+            (&count, Type::INT8),
+            (&last_fence, Type::INT8),
+            (&now, Type::INT8),
+            (&slots, Type::TEXT),
+            (&endings, Type::TEXT),
+            (&events, Type::TEXT),
+        ];
+        let row = self.write_and_commit(WRITE, &params).await?;
+        let position: Option<i64> = row.try_get(0)?;
+        Ok(position.map(|position| Position(position.cast_unsigned())))
+    }
+
+    /// Runs the last statement and commits, in one trip.
+    pub(super) async fn write_and_commit(self, sql: &str, params: &[Param<'_>]) -> TroubleResult<Row> {
+        let db = self.connection.get()?;
+        let trip = async {
+            let (row, committed) =
+                tokio::join!(biased; db.query_typed_one(sql, params), db.batch_execute("COMMIT"));
+            // If the statement failed, the commit was none.
+            let row = row.map_err(|error| Trouble::new(&error, Phase::Committing))?;
+            committed.map_err(|error| Trouble::new(&error, Phase::Committing))?;
+            Ok(row)
+        };
+        let row = connect::timely(trip, Phase::Committing).await?;
+        self.connection.keep();
+        Ok(row)
+    }
+
+    /// Ends a transaction that has changed nothing.
+    pub(super) async fn end(self) -> TroubleResult<()> {
+        let db = self.connection.get()?;
+        connect::timely(async { Ok(db.batch_execute("COMMIT").await?) }, Phase::Before).await?;
+        self.connection.keep();
+        Ok(())
+    }
+}
+
+/// What one transaction writes.
+pub(super) struct Changes {
+    now: StoreTime,
+    last_fence: u64,
+    slots: Vec<Value>,
+    endings: Vec<Value>,
+    events: Vec<Value>,
+}
+
+impl Changes {
+    pub(super) fn new(header: &Header) -> Self {
+        let (now, last_fence) = (header.now, header.last_fence);
+        Self { now, last_fence, slots: Vec::new(), endings: Vec::new(), events: Vec::new() }
+    }
+
+    /// Decides what is due on a key, and adds it.
+    pub(super) fn settle(&mut self, key: &Key, slot: &Slot) {
+        let context =
+            Context { now: self.now, last_fence: self.last_fence, remembered: None, owner_is_full: false };
+        self.take_in(key, decide(key, slot, &Command::Settle, &context));
+    }
+
+    /// On how many keys something changes.
+    pub(super) fn keys(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.endings.is_empty()
+    }
+
+    fn take_in(&mut self, key: &Key, decision: Decision) -> Outcome {
+        self.last_fence = decision.last_fence;
+        for event in &decision.events {
+            self.events.push(rows::event_row(self.events.len() + 1, event));
+        }
+        for (lease_id, because) in &decision.ended {
+            self.endings.push(rows::ending_row(key, self.now, lease_id, *because));
+        }
+        self.slots.extend(decision.slot.iter().map(|slot| rows::slot_row(key, slot)));
+        decision.outcome
+    }
+}
+
+/// Lock and read; `$1` the key, `$2` the command's lease id, `$3` the bidder, `$4` the most leases that count.
+const LOCK_AND_READ: &str = "SELECT * FROM leasehold.lock_and_read($1, $2::uuid, $3, $4)";
+
+/// `$1` the number of events, `$2` the last fence, `$3` the time, `$4` slots, `$5` endings, `$6` events.
+const WRITE: &str = "SELECT leasehold.write($1, $2, $3, $4, $5, $6)";

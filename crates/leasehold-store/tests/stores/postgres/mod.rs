@@ -1,0 +1,489 @@
+//! PostgreSQL: the laws, straight and behind pgbouncer; against memory; and what only a database can suffer.
+
+pub mod harness;
+mod proxy;
+mod server;
+
+use std::time::Duration;
+
+use leasehold_core::lease::Claim;
+use leasehold_core::{Command, EventKind, Outcome, Position};
+use leasehold_store::conformance::{Harness, Restart};
+use leasehold_store::{Error, Feed, JobStore, Postgres, Range, Retry, Store, open};
+use tokio::time::timeout;
+
+use self::harness::{PostgresHarness, Way};
+use self::proxy::{Cut, Proxy};
+use crate::harness::{DEADLINE, acquire, bid, key, must_acquire, must_release};
+
+/// Ends the test where there is no PostgreSQL; that was said loudly.
+macro_rules! harness {
+    ($way:expr) => {
+        match PostgresHarness::start($way).await {
+            Some(harness) => harness,
+            None => return,
+        }
+    };
+}
+
+mod direct {
+    use super::{PostgresHarness, Way};
+    leasehold_store::conformance_tests!(harness!(Way::Direct));
+}
+
+mod behind_pgbouncer {
+    use super::{PostgresHarness, Way};
+    leasehold_store::conformance_tests!(harness!(Way::Bouncer));
+}
+
+const TTL: Duration = Duration::from_secs(30);
+
+// --- trips ---
+
+#[tokio::test]
+async fn a_command_takes_two_round_trips_and_a_look_takes_one() {
+    let harness = harness!(Way::Direct);
+    let proxy = Proxy::start(harness.server().port()).await;
+    let store = Postgres::open(&harness.url_at(proxy.port)).unwrap();
+    let (key, bid) = (key("trips"), bid("anna", 1, TTL));
+    // Connects, and looks whether the tables are there.
+    store.now().await.unwrap();
+    proxy.trips();
+    let lease = must_acquire(&store, &key, &bid).await;
+    assert_eq!(proxy.trips(), 2, "a grant");
+    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+    store.apply(&key, Command::Renew { claim, ttl: None }).await.unwrap();
+    assert_eq!(proxy.trips(), 2, "a renewal");
+    acquire(&store, &key, &crate::harness::bid("ben", 2, TTL)).await;
+    assert_eq!(proxy.trips(), 2, "a refusal");
+    must_release(&store, &key, &lease).await;
+    assert_eq!(proxy.trips(), 2, "a release");
+    store.read(&key).await.unwrap();
+    assert_eq!(proxy.trips(), 1, "a look");
+    store.settle_due(100).await.unwrap();
+    assert_eq!(proxy.trips(), 1, "a sweep that finds nothing");
+}
+
+// --- lost connections ---
+
+#[tokio::test]
+async fn law_07_a_commit_that_is_cut_off_is_unknown_and_may_be_repeated() {
+    let harness = harness!(Way::Direct);
+    let proxy = Proxy::start(harness.server().port()).await;
+    let store = Postgres::open(&harness.url_at(proxy.port)).unwrap();
+    for (number, cut) in [(1, Cut::BeforeCommit), (2, Cut::AfterCommit)] {
+        let (key, bid) = (key(&format!("cut-{number}")), bid("anna", number, TTL));
+        store.now().await.unwrap();
+        let before = store.read(&key).await.unwrap().position;
+        proxy.cut(cut);
+        let error = store.apply(&key, Command::Acquire(bid.clone())).await.unwrap_err();
+        assert_eq!(error.retry(), Retry::Unknown, "{cut:?}: {error}");
+        let again = acquire(&store, &key, &bid).await;
+        let Outcome::Granted { lease, extended } = again else { panic!("{cut:?}: {again:?}") };
+        assert_eq!(extended, cut == Cut::AfterCommit, "{cut:?}");
+        let reading = store.read(&key).await.unwrap();
+        assert_eq!(reading.slot.lease.unwrap().fence, lease.fence);
+        assert_eq!(reading.position.0 - before.0, 1, "{cut:?}: granted once, told once");
+    }
+}
+
+#[tokio::test]
+async fn a_store_connects_again_by_itself() {
+    let harness = harness!(Way::Direct);
+    let proxy = Proxy::start(harness.server().port()).await;
+    let store = Postgres::open(&harness.url_at(proxy.port)).unwrap();
+    let key = key("again");
+    let lease = must_acquire(&store, &key, &bid("anna", 1, TTL)).await;
+    for _ in 0..5 {
+        proxy.cut_all();
+        let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+        let outcome = store.apply(&key, Command::Renew { claim, ttl: None }).await.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::Renewed(_)), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_unavailable_and_the_password_stays_secret() {
+    let store = open("postgres://me:hunter2@127.0.0.1:1/leases").unwrap();
+    let error = store.now().await.unwrap_err();
+    assert_eq!(error.retry(), Retry::Safe);
+    assert!(error.to_string().contains("connection"), "{error}");
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_not_worth_another_try() {
+    let harness = harness!(Way::Direct);
+    let url = format!("postgres://postgres:hunter2@127.0.0.1:{}/postgres", harness.server().port());
+    let error = Postgres::open(&url).unwrap().now().await.unwrap_err();
+    assert_eq!(error.retry(), Retry::No, "{error}");
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+}
+
+// --- who is dropped or held up in the middle ---
+
+#[tokio::test]
+async fn a_command_that_nobody_waits_for_any_more_leaves_no_lock() {
+    let harness = harness!(Way::Bouncer);
+    let store = harness.store();
+    let key = key("dropped");
+    for number in 0..60_u64 {
+        let bid = bid("anna", number, TTL);
+        // Given up at some point between the first and the last byte.
+        let patience = Duration::from_micros(number * 50);
+        let _ = timeout(patience, store.apply(&key, Command::Acquire(bid.clone()))).await;
+        let withdrawn =
+            timeout(DEADLINE, store.apply(&key, Command::Withdraw { lease_id: bid.lease_id })).await;
+        assert_eq!(withdrawn.expect("the key is still locked").unwrap().outcome, Outcome::Withdrawn);
+    }
+    assert_eq!(store.read(&key).await.unwrap().slot.lease, None);
+}
+
+#[tokio::test]
+async fn a_holder_of_the_lock_that_is_held_up_is_thrown_out() {
+    let harness = harness!(Way::Direct);
+    let store = harness.store();
+    let key = key("held-up");
+    let stopped = harness.connect().await;
+    // What the store does in its first trip, and then nothing more.
+    let lock = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 300; \
+                SELECT pg_advisory_xact_lock(hashtextextended('run/held-up', 1280526404))";
+    stopped.batch_execute(lock).await.unwrap();
+    must_acquire(&*store, &key, &bid("anna", 1, TTL)).await;
+    assert!(stopped.batch_execute("COMMIT").await.is_err());
+}
+
+// --- several servers ---
+
+#[tokio::test]
+async fn law_10_restarting_one_server_of_two_changes_nothing() {
+    let harness = harness!(Way::Direct);
+    let (one, other) = (harness.another(), harness.another());
+    let (key, key_too) = (key("one-of-two"), key("two-of-two"));
+    let lease = must_acquire(&one, &key, &bid("anna", 1, TTL)).await;
+    let lease_too = must_acquire(&other, &key_too, &bid("ben", 2, TTL)).await;
+    drop(one);
+    harness.advance(TTL / 2).await;
+    let one = harness.another();
+    for store in [&one, &other] {
+        for (key, lease) in [(&key, &lease), (&key_too, &lease_too)] {
+            let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+            let outcome = store.apply(key, Command::Renew { claim, ttl: None }).await.unwrap().outcome;
+            assert!(
+                matches!(&outcome, Outcome::Renewed(renewed) if renewed.fence == lease.fence),
+                "{outcome:?}"
+            );
+        }
+    }
+    // It is the database's clock that expires, whichever server is up.
+    drop(one);
+    harness.advance(TTL).await;
+    assert_eq!(other.settle_due(10).await.unwrap().keys, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_09_several_servers_sweeping_at_once_tell_each_expiry_once() {
+    const KEYS: usize = 300;
+    let harness = harness!(Way::Direct);
+    let store = harness.store();
+    let keys: Vec<_> = (0..KEYS).map(|number| key(&format!("swept-{number}"))).collect();
+    for (number, key) in keys.iter().enumerate() {
+        must_acquire(&*store, key, &bid(&format!("owner-{}", number / 30), number as u64, TTL)).await;
+    }
+    let start = store.read(&keys[0]).await.unwrap().position;
+    harness.advance(TTL).await;
+    let mut sweepers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let store = harness.another();
+        sweepers.spawn(async move {
+            let mut swept = 0;
+            loop {
+                let settled = store.settle_due(40).await.unwrap();
+                swept += settled.keys;
+                if settled.next_due.is_none() {
+                    return swept;
+                }
+            }
+        });
+    }
+    assert_eq!(sweepers.join_all().await.into_iter().sum::<usize>(), KEYS);
+    assert_eq!(store.read(&keys[0]).await.unwrap().position.0 - start.0, KEYS as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racing_servers_give_growing_fences_and_a_feed_without_gaps() {
+    let harness = harness!(Way::Bouncer);
+    let start = harness.store().read(&key("racing-0")).await.unwrap().position;
+    let mut racers = tokio::task::JoinSet::new();
+    for number in 0..6_u64 {
+        let store = harness.another();
+        racers.spawn(async move {
+            for round in 0..40 {
+                let key = key(&format!("racing-{}", (number + round) % 3));
+                let bid = bid(&format!("racer-{number}"), number * 1_000 + round, TTL);
+                if let Outcome::Granted { lease, .. } = acquire(&store, &key, &bid).await {
+                    must_release(&store, &key, &lease).await;
+                }
+            }
+        });
+    }
+    // While they race, a reader sees every event once, in order.
+    let reader = harness.another();
+    let reading = tokio::spawn(async move { follow(&reader, start, &key("racing-end")).await });
+    racers.join_all().await;
+    must_acquire(&*harness.store(), &key("racing-end"), &bid("anna", 9_999, TTL)).await;
+    let events = timeout(DEADLINE, reading).await.unwrap().unwrap();
+    let mut fences = std::collections::HashMap::new();
+    for published in &events {
+        if let EventKind::Granted { .. } = published.event.kind {
+            let last = fences.insert(published.event.key.clone(), published.event.fence);
+            assert!(last.is_none_or(|last| last < published.event.fence), "{published:?} after {last:?}");
+        }
+    }
+}
+
+/// Reads the feed until an event of `end`; panics at a gap.
+async fn follow(
+    store: &dyn Store,
+    mut after: Position,
+    end: &leasehold_core::Key,
+) -> Vec<leasehold_core::Published> {
+    let mut events = Vec::new();
+    loop {
+        let feed = match store.events(after, 100).await {
+            Ok(feed) => feed,
+            Err(error) if error.retry() == Retry::Safe => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let Feed::Events(batch) = feed else { panic!("{feed:?} after {after:?}") };
+        for published in batch {
+            assert_eq!(published.position.0, after.0 + 1, "one after the other");
+            after = published.position;
+            let is_last = published.event.key == *end;
+            events.push(published);
+            if is_last {
+                return events;
+            }
+        }
+    }
+}
+
+// --- the feed ---
+
+#[tokio::test]
+async fn law_09_losing_the_connection_that_listens_makes_no_gap() {
+    let harness = harness!(Way::Direct);
+    let store = harness.store();
+    let start = store.read(&key("lost-0")).await.unwrap().position;
+    let reader = harness.another();
+    let reading = tokio::spawn(async move { follow(&reader, start, &key("lost-end")).await });
+    let admin = harness.connect().await;
+    let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+    let mut killed = 0;
+    for number in 0..60_u64 {
+        let key = key(&format!("lost-{number}"));
+        must_acquire(&*store, &key, &bid(&format!("owner-{}", number % 3), number, TTL)).await;
+        if number % 10 == 5 {
+            killed += admin.query_one(kill, &[]).await.unwrap().get::<_, i64>(0);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+    must_acquire(&*store, &key("lost-end"), &bid("anna", 9_999, TTL)).await;
+    let events = timeout(DEADLINE, reading).await.unwrap().unwrap();
+    assert_eq!(events.len(), 61);
+    assert!(killed > 0, "there was a connection to kill");
+}
+
+#[tokio::test]
+async fn law_09_a_listening_reader_is_woken_long_before_it_would_look_again() {
+    let harness = harness!(Way::Direct);
+    let reader = harness.another();
+    let mut after = reader.read(&key("woken")).await.unwrap().position;
+    let mut waits = Vec::new();
+    for number in 0..12_u64 {
+        let (store, key) = (harness.store(), key(&format!("woken-{number}")));
+        let told = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let told = std::time::Instant::now();
+            must_acquire(&*store, &key, &bid("anna", number, TTL)).await;
+            told
+        });
+        let Feed::Events(events) = reader.events(after, 10).await.unwrap() else { panic!("a gap") };
+        after = events.last().unwrap().position;
+        waits.push(told.await.unwrap().elapsed());
+    }
+    // The first ones may come before it has proved that it hears.
+    waits.sort_unstable();
+    assert!(waits[6] < Duration::from_millis(250), "{waits:?}");
+}
+
+#[tokio::test]
+async fn renewals_notify_nobody_and_events_bring_key_and_sequence_only() {
+    let harness = harness!(Way::Direct);
+    let (client, mut connection) =
+        tokio_postgres::connect(&harness.url(), tokio_postgres::NoTls).await.unwrap();
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+            if let tokio_postgres::AsyncMessage::Notification(notification) = message {
+                told.send(notification.payload().to_owned()).unwrap();
+            }
+        }
+    });
+    client.batch_execute("LISTEN leasehold").await.unwrap();
+    let (store, key) = (harness.store(), key("notified"));
+    let lease = must_acquire(&*store, &key, &bid("anna", 1, TTL)).await;
+    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+    store.apply(&key, Command::Renew { claim, ttl: None }).await.unwrap();
+    must_release(&*store, &key, &lease).await;
+    assert_eq!(heard.recv().await.unwrap(), "1 run/notified");
+    assert_eq!(heard.recv().await.unwrap(), "2 run/notified");
+}
+
+// --- the clock ---
+
+#[tokio::test]
+async fn a_clock_that_goes_back_neither_turns_time_back_nor_stops_it() {
+    let harness = harness!(Way::Direct);
+    let store = harness.store();
+    let (key, other) = (key("back"), key("back-too"));
+    harness.advance(Duration::from_secs(3_600)).await;
+    let lease = must_acquire(&*store, &key, &bid("anna", 1, TTL)).await;
+    let before = store.now().await.unwrap();
+    harness.turn_back(Duration::from_secs(3_000)).await;
+    let applied = store.apply(&other, Command::Acquire(bid("ben", 2, TTL))).await.unwrap();
+    assert!(applied.now >= before, "{:?} after {before:?}", applied.now);
+    harness.advance(TTL - Duration::from_millis(1)).await;
+    assert!(matches!(acquire(&*store, &key, &bid("ben", 3, TTL)).await, Outcome::Held(_)));
+    harness.advance(Duration::from_millis(1)).await;
+    let next = must_acquire(&*store, &key, &bid("ben", 4, TTL)).await;
+    assert!(next.fence > lease.fence);
+}
+
+#[tokio::test]
+async fn the_real_clock_is_the_databases() {
+    let harness = harness!(Way::Direct);
+    harness.use_real_clock().await;
+    let store = harness.store();
+    let (first, real) = (store.now().await.unwrap(), leasehold_store::clock::unix_millis());
+    assert!(first.as_millis().abs_diff(real) < 5_000, "{first:?} and {real}");
+    assert!(store.now().await.unwrap() >= first);
+}
+
+// --- the tables ---
+
+#[tokio::test]
+async fn servers_that_begin_at_once_make_the_tables_once() {
+    let harness = harness!(Way::Bouncer);
+    let database = harness.server().create_database().await;
+    let mut beginners = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let store = Postgres::open(&harness.server().bouncer_url(&database)).unwrap();
+        beginners.spawn(async move { store.list(&Range::all()).await });
+    }
+    for page in beginners.join_all().await {
+        assert_eq!(page.unwrap().slots, []);
+    }
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_left_alone() {
+    let harness = harness!(Way::Direct);
+    let running = harness.store();
+    harness.connect().await.batch_execute("UPDATE leasehold.store SET version = 99").await.unwrap();
+    for store in [running, std::sync::Arc::new(harness.another())] {
+        let error = store.apply(&key("newer"), Command::Acquire(bid("anna", 1, TTL))).await.unwrap_err();
+        assert!(matches!(error, Error::Newer { found: 99, .. }), "{error}");
+        assert_eq!(error.retry(), Retry::No);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_kept_any_more_is_deleted() {
+    let harness = harness!(Way::Direct);
+    let store = harness.store();
+    for number in 0..20_u64 {
+        let key = key(&format!("kept-{number}"));
+        let lease = must_acquire(&*store, &key, &bid("anna", number, TTL)).await;
+        must_release(&*store, &key, &lease).await;
+    }
+    let last = store.read(&key("kept-0")).await.unwrap().slot.seq;
+    // As if there had been many more events in between.
+    let admin = harness.connect().await;
+    admin.batch_execute("UPDATE leasehold.store SET position = position + 100000").await.unwrap();
+    harness.advance(leasehold_core::lease::REMEMBERED + TTL).await;
+    let left = "SELECT (SELECT count(*) FROM leasehold.slot) + (SELECT count(*) FROM leasehold.ending) \
+                + (SELECT count(*) FROM leasehold.event)";
+    let done = async {
+        loop {
+            store.settle_due(10).await.unwrap();
+            if admin.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+                break;
+            }
+        }
+    };
+    timeout(DEADLINE, done).await.expect("nothing was deleted");
+    let seq = store.read(&key("kept-0")).await.unwrap().slot.seq;
+    assert!(seq >= last, "the numbers of a forgotten key go on: {seq} after {last}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_loses_nothing_that_was_acknowledged() {
+    let harness = harness!(Way::Bouncer);
+    let mut leases = Vec::new();
+    for number in 0..20_u64 {
+        let key = key(&format!("killed-{number}"));
+        leases.push((key.clone(), must_acquire(&*harness.store(), &key, &bid("anna", number, TTL)).await));
+    }
+    assert!(harness.restart(Restart::Crash).await);
+    for (key, lease) in leases {
+        let reading = harness.store().read(&key).await.unwrap();
+        assert_eq!(reading.slot.lease.as_ref(), Some(&lease));
+        // Law 2, which the conformance suite cannot follow to its end: there is no restore here.
+        must_release(&*harness.store(), &key, &lease).await;
+        let next = must_acquire(&*harness.store(), &key, &bid("ben", 100 + lease.fence.get(), TTL)).await;
+        assert!(next.fence > lease.fence, "{:?} after {:?}", next.fence, lease.fence);
+    }
+}
+
+// --- history that is lost ---
+
+#[tokio::test]
+async fn law_02_fences_grow_though_the_tables_were_dropped() {
+    let harness = harness!(Way::Direct);
+    harness.use_real_clock().await;
+    let (store, key) = (harness.store(), key("dropped"));
+    let lease = must_acquire(&*store, &key, &bid("anna", 1, TTL)).await;
+    harness.connect().await.batch_execute("DROP SCHEMA leasehold CASCADE").await.unwrap();
+    let error = store.read(&key).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::No, "{error}");
+    let next = must_acquire(&harness.another(), &key, &bid("ben", 2, TTL)).await;
+    assert!(next.fence > lease.fence, "{:?} after {:?}", next.fence, lease.fence);
+}
+
+#[tokio::test]
+async fn law_02_fences_grow_and_consumers_are_told_after_a_restore() {
+    let harness = harness!(Way::Direct);
+    let (server, key) = (harness.server(), key("restored"));
+    let lease = must_acquire(&*harness.store(), &key, &bid("anna", 1, TTL)).await;
+    must_release(&*harness.store(), &key, &lease).await;
+    let backup = format!("{}_backup", harness.database());
+    let admin = server.connect("postgres").await;
+    let end = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'",
+        harness.database()
+    );
+    let copy = format!("CREATE DATABASE {backup} TEMPLATE {}", harness.database());
+    admin.batch_execute(&end).await.unwrap();
+    admin.batch_execute(&copy).await.unwrap();
+    let lost = must_acquire(&*harness.store(), &key, &bid("ben", 2, TTL)).await;
+    let newest = harness.store().read(&key).await.unwrap();
+    let restored = Postgres::open(&server.url(&backup)).unwrap();
+    server.connect(&backup).await.batch_execute("SELECT leasehold.after_restore()").await.unwrap();
+    let next = must_acquire(&restored, &key, &bid("cora", 3, TTL)).await;
+    assert!(next.fence > lost.fence, "{:?} after {:?}", next.fence, lost.fence);
+    let feed = restored.events(newest.position, 10).await.unwrap();
+    assert!(matches!(feed, Feed::Gap { .. }), "{feed:?}");
+    assert!(restored.read(&key).await.unwrap().slot.seq > newest.slot.seq);
+}

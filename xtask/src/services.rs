@@ -1,0 +1,72 @@
+//! The services that some tests start for themselves: PostgreSQL, and pgbouncer in front of it, from Debian's packages.
+//!
+//! This only makes sure that the programs are there. A server that is installed or running already is left alone.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::tally::Report;
+use crate::tools;
+
+/// The packages, and a path that shows each is installed.
+const PACKAGES: [(&str, &str); 2] =
+    [("postgresql", "/usr/lib/postgresql"), ("pgbouncer", "/usr/sbin/pgbouncer")];
+
+/// Where Debian's package looks whether it should make and start a server of its own. We need only the programs.
+const CLUSTER_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
+
+/// Installs what is missing. The answer is empty when everything is there, and a skip when it cannot be had.
+pub fn ensure() -> Result<Report> {
+    if missing().is_empty() {
+        return Ok(Report::default());
+    }
+    if is_root() && tools::works(Command::new("apt-get").arg("--version")) {
+        install(&missing())?;
+    }
+    Ok(match missing() {
+        missing if missing.is_empty() => Report::default(),
+        missing => Report::skip("PostgreSQL", &advice(&missing)),
+    })
+}
+
+fn missing() -> Vec<&'static str> {
+    PACKAGES.iter().filter(|(_, path)| !Path::new(path).exists()).map(|(package, _)| *package).collect()
+}
+
+fn advice(missing: &[&str]) -> String {
+    format!("its tests did not run: as root, run `apt-get install {}`", missing.join(" "))
+}
+
+fn is_root() -> bool {
+    tools::works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]))
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    if !Path::new(CLUSTER_SETTINGS).exists() {
+        let folder = Path::new(CLUSTER_SETTINGS).parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(CLUSTER_SETTINGS, "create_main_cluster = false\n")?;
+    }
+    let mut update = Command::new("apt-get");
+    let mut install = Command::new("apt-get");
+    install.args(["install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"]);
+    for command in [update.arg("update"), install.args(packages)] {
+        let finished = tools::watch(command.env("DEBIAN_FRONTEND", "noninteractive"))?;
+        if !finished.ok {
+            println!("{}", finished.output);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_names_what_is_missing() {
+        assert!(advice(&["postgresql", "pgbouncer"]).ends_with("`apt-get install postgresql pgbouncer`"));
+    }
+}
