@@ -1,6 +1,7 @@
 //! PostgreSQL: the laws, straight and behind pgbouncer; against memory; and what only a database can suffer.
 
 pub mod harness;
+mod killed;
 mod proxy;
 mod server;
 
