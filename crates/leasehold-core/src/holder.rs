@@ -157,6 +157,10 @@ impl Holder {
     /// The answer to a message that was sent at `sent` says that `request` takes the lease away in `left`. A holder
     /// that came back to its lease learns so that it was told before.
     pub fn handle_handover_runs(&mut self, request: Seq, sent: HolderTime, left: Duration) {
+        // There is one request at a time: a late word about an older one must not hide the one that runs.
+        if self.handover.is_some_and(|(known, _)| known > request) {
+            return;
+        }
         // A clock errs more over a long countdown than over a short TTL.
         let stop_at = (sent + left).minus(margin(self.ttl).max(left / 10));
         // An earlier confirmation may be the one that arrived.
@@ -296,6 +300,16 @@ mod tests {
         let mut holder = Holder::new(at(5_000), thirty_seconds());
         holder.handle_handover_runs(7, at(5_000), Duration::from_secs(6));
         holder.handle_handover_told(7, at(5_100), Ttl::from_secs(10).unwrap());
+        assert_eq!(holder.deadline(), at(8_000));
+    }
+
+    /// A late copy of an answer spoke of a request that was over. The holder took it for the one that ran, forgot when
+    /// that would take the lease away, and believed in it for too long. The simulator found it.
+    #[test]
+    fn law_08_a_late_word_about_an_older_handover_does_not_hide_the_one_that_runs() {
+        let mut holder = Holder::new(at(0), thirty_seconds());
+        holder.handle_handover_told(7, at(1_000), Ttl::from_secs(10).unwrap());
+        holder.handle_handover_told(5, at(2_000), Ttl::from_secs(20).unwrap());
         assert_eq!(holder.deadline(), at(8_000));
     }
 

@@ -1,2 +1,20 @@
 //! A simulated world that hunts the engine: clients, servers and a store on virtual time, and everything that can go
 //! wrong between them. Unpublished; only this crate sees all the others.
+//!
+//! [`world::run`] lives through the world of a seed, and [`checker`] says which law did not hold in it. The server in
+//! it decides with the real rules on the real overlay and lease clock, and the clients hold by the real
+//! [`leasehold_core::Holder`]; the network, the disk and time are make-believe. `docs/proof.md` is the guide.
+
+pub mod bug;
+pub mod checker;
+pub mod client;
+pub mod disk;
+pub mod law;
+pub mod lease_ids;
+pub mod message;
+pub mod model;
+pub mod register;
+pub mod server;
+pub mod setting;
+pub mod shared_set;
+pub mod world;

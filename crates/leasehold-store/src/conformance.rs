@@ -25,7 +25,7 @@ use leasehold_core::{
 };
 use leasehold_core::{Position, Reason, Ttl};
 
-use crate::{Applied, Feed, Range, Store};
+use crate::{Applied, Feed, Range, Store, history};
 
 /// What the laws need of a store under test.
 #[async_trait]
@@ -66,6 +66,7 @@ macro_rules! conformance_tests {
     ($harness:expr) => {
         $crate::conformance_tests! { $harness;
             law_01_at_most_one_unexpired_holder,
+            law_01_histories_are_linearizable,
             law_02_fences_grow_over_the_grants_of_a_key,
             law_02_fences_grow_through_restarts,
             law_03_expired_means_expires_at_lte_now,
@@ -112,6 +113,26 @@ pub async fn law_01_at_most_one_unexpired_holder(harness: &dyn Harness) {
     anna.must_release(harness, &key).await;
     ben.must_acquire(harness, &key).await;
     assert!(matches!(anna.renew(harness, &key).await.outcome, Outcome::Lost { .. }));
+}
+
+/// Law 1 again: under concurrent load, every command can be placed at one moment between its call and its answer, so
+/// that all answers are those of a plain fenced lock.
+pub async fn law_01_histories_are_linearizable(harness: &dyn Harness) {
+    const TASKS: u64 = 12;
+    const COMMANDS: u64 = 40;
+    for seed in 0..3 {
+        let histories = history::record(harness.store(), TASKS, COMMANDS, seed).await;
+        let calls: usize = histories.iter().map(Vec::len).sum();
+        assert_eq!(calls as u64, TASKS * COMMANDS, "a command was not answered");
+        assert!(histories.iter().any(|calls| history::overlaps(calls)), "nothing ran at the same time");
+        assert!(histories.iter().all(|calls| history::is_linearizable(calls)), "seed {seed}: {histories:?}");
+        for key in history::keys() {
+            let reading = harness.store().read(&key).await.unwrap();
+            if let Some(lease) = reading.slot.lease {
+                apply(harness, &key, Command::Withdraw { lease_id: lease.lease_id }).await;
+            }
+        }
+    }
 }
 
 /// Law 2: fences strictly grow over the grants of a key, through release, expiry, take-over, hand-over and purge.

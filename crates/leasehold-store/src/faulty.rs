@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::{Command, Key, Position, StoreTime};
 
+use crate::random::Random;
 use crate::{Applied, Error, Feed, JobStore, Page, Range, Reading, Result, Retry, Settled, Store};
 
 /// What happens to a command.
@@ -43,20 +44,14 @@ impl Faulty {
 
     /// Faults of all kinds but hanging, on `per_mille` of the commands. The same seed gives the same faults.
     pub fn seeded(store: Arc<dyn Store>, seed: u64, per_mille: u64) -> Self {
-        let mut state = seed | 1;
-        Self::new(store, move |_| {
-            // Marsaglia's xorshift: small, and the same everywhere.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            match (state >> 16) % 1_000 < per_mille {
-                false => Fault::None,
-                true => match (state >> 40) % 3 {
-                    0 => Fault::Refuse,
-                    1 => Fault::LoseAnswer,
-                    _ => Fault::Delay(Duration::from_millis((state >> 48) % 2_000)),
-                },
-            }
+        let mut random = Random::new(seed);
+        Self::new(store, move |_| match random.chance(per_mille) {
+            false => Fault::None,
+            true => match random.between(0, 2) {
+                0 => Fault::Refuse,
+                1 => Fault::LoseAnswer,
+                _ => Fault::Delay(Duration::from_millis(random.between(0, 2_000))),
+            },
         })
     }
 

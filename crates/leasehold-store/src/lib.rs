@@ -20,8 +20,10 @@ pub mod conformance;
 pub mod embedded;
 mod error;
 pub mod faulty;
+pub mod history;
 pub mod memory;
 pub mod postgres;
+pub mod random;
 #[doc(hidden)]
 pub mod resident;
 

@@ -281,18 +281,6 @@ impl Queue {
     }
 }
 
-/// Refuses whoever is still in the queue when the writer ends, and everybody who comes later: also if it panicked.
-struct CloseAtTheEnd(Arc<Shared>);
-
-impl Drop for CloseAtTheEnd {
-    fn drop(&mut self) {
-        self.0.queue.close();
-        while let Some(requests) = self.0.queue.take() {
-            requests.into_iter().for_each(|request| request.refuse(Error::Closed));
-        }
-    }
-}
-
 /// The one thread that writes.
 struct Writer {
     path: PathBuf,
@@ -318,7 +306,6 @@ impl Drop for Writer {
 
 impl Writer {
     fn run(mut self) {
-        let _closing = CloseAtTheEnd(self.shared.clone());
         while let Some(requests) = self.shared.queue.take() {
             self.turn(requests);
         }
@@ -419,8 +406,6 @@ impl Writer {
         let error = file::trouble(&self.path, error);
         tracing::error!(%error, "a group commit failed");
         self.healthy = error.retry() == Retry::Safe && self.db.is_autocommit();
-        // Nobody could renew meanwhile: the time of this turn has not passed.
-        self.lease_clock = LeaseClock::new(self.shared.now(), self.clock.millis(), LONGEST_STEP);
         for answer in answers {
             let _ = match answer {
                 Answer::Applied(answer, _) => answer.send(Err(error.clone())).is_ok(),

@@ -1,0 +1,7 @@
+//! The proof, as far as there is one: simulated worlds, and a walk through every state of small ones. `docs/proof.md` is the guide.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod bites;
+mod small;
+mod worlds;
