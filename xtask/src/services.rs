@@ -10,9 +10,18 @@ use anyhow::Result;
 use crate::tally::Report;
 use crate::tools;
 
-/// The packages, and a path that shows each is installed.
-const PACKAGES: [(&str, &str); 2] =
-    [("postgresql", "/usr/lib/postgresql"), ("pgbouncer", "/usr/sbin/pgbouncer")];
+/// The packages, and what shows that each is installed.
+const PACKAGES: [(&str, fn() -> bool); 2] = [("postgresql", has_postgresql), ("pgbouncer", has_pgbouncer)];
+
+/// The server's programs: the folder alone may belong to the client.
+fn has_postgresql() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.into_iter().any(|version| version.path().join("bin/initdb").exists())
+}
+
+fn has_pgbouncer() -> bool {
+    Path::new("/usr/sbin/pgbouncer").exists()
+}
 
 /// Where Debian's package looks whether it should make and start a server of its own. We need only the programs.
 const CLUSTER_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
@@ -32,7 +41,7 @@ pub fn ensure() -> Result<Report> {
 }
 
 fn missing() -> Vec<&'static str> {
-    PACKAGES.iter().filter(|(_, path)| !Path::new(path).exists()).map(|(package, _)| *package).collect()
+    PACKAGES.iter().filter(|(_, is_there)| !is_there()).map(|(package, _)| *package).collect()
 }
 
 fn advice(missing: &[&str]) -> String {

@@ -57,18 +57,22 @@ impl std::fmt::Display for Report {
 pub fn count(output: &str, ok: bool) -> Report {
     let mut report = Report::default();
     let mut ignored = 0;
+    let mut left_out = Vec::new();
     for line in output.lines() {
         report.skipped.extend(ignored_test(line));
-        if let Some([passed, failed, left_out]) = result_line(line) {
+        let said = line.strip_prefix("SKIPPED: ").map(|why| Skip { what: "tests".into(), why: why.into() });
+        left_out.extend(said.filter(|said| !left_out.contains(said)));
+        if let Some([passed, failed, not_run]) = result_line(line) {
             report.passed += passed;
             report.failed += failed;
-            ignored += left_out;
+            ignored += not_run;
         }
     }
     if !ok {
         report.failed = report.failed.max(1);
     }
     name_the_rest(&mut report.skipped, ignored);
+    report.skipped.extend(left_out);
     report
 }
 
@@ -118,6 +122,14 @@ noise without a newlinetest result: FAILED. 40 passed; 2 failed; 0 ignored; 0 me
     fn a_run_that_fails_without_a_failed_test_is_a_failure() {
         assert_eq!(count("error: could not compile", false).failed, 1);
         assert_eq!(count("test result: ok. 3 passed; 0 failed; 0 ignored;", false).failed, 1);
+    }
+
+    #[test]
+    fn what_a_test_says_it_left_out_is_named_once() {
+        let output = "SKIPPED: no disk\nSKIPPED: no disk\ntest result: ok. 2 passed; 0 failed; 0 ignored;";
+        let report = count(output, true);
+        assert_eq!((report.passed, report.skipped.len()), (2, 1));
+        assert_eq!(report.skipped.first().map(|skip| skip.why.as_str()), Some("no disk"));
     }
 
     #[test]

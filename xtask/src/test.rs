@@ -94,7 +94,9 @@ fn lint(workspace: &Workspace) -> Result<Report> {
 /// the benchmarks alone.
 fn tests(workspace: &Workspace) -> Result<Report> {
     let mut report = services::ensure()?;
-    let finished = tools::watch(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))?;
+    // With the output of tests that pass: they say there what they had to leave out.
+    let arguments = ["test", "--workspace", "--no-fail-fast", "--", "--show-output"];
+    let finished = tools::watch(&mut workspace.cargo(&arguments))?;
     if !finished.ok {
         println!("{}", finished.output);
     }
