@@ -11,7 +11,9 @@ use crate::tally::Report;
 use crate::tools;
 
 /// The packages, and what shows that each is installed.
-const PACKAGES: [(&str, fn() -> bool); 2] = [("postgresql", has_postgresql), ("pgbouncer", has_pgbouncer)];
+const PACKAGES: [(&str, Look); 2] = [("postgresql", has_postgresql), ("pgbouncer", has_pgbouncer)];
+
+type Look = fn() -> bool;
 
 /// The server's programs: the folder alone may belong to the client.
 fn has_postgresql() -> bool {

@@ -94,9 +94,7 @@ fn lint(workspace: &Workspace) -> Result<Report> {
 /// the benchmarks alone.
 fn tests(workspace: &Workspace) -> Result<Report> {
     let mut report = services::ensure()?;
-    // With the output of tests that pass: they say there what they had to leave out.
-    let arguments = ["test", "--workspace", "--no-fail-fast", "--", "--show-output"];
-    let finished = tools::watch(&mut workspace.cargo(&arguments))?;
+    let finished = tools::watch(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))?;
     if !finished.ok {
         println!("{}", finished.output);
     }

@@ -12,7 +12,7 @@ use leasehold_store::clock::ManualClock;
 use leasehold_store::{Embedded, Error, JobStore, Mode, Retry, embedded};
 use tempfile::TempDir;
 
-use crate::harness::{Child, DEADLINE, bid, key, leases, meta, must_acquire, part, tell, wait_for};
+use crate::harness::{Child, DEADLINE, bid, key, leases, meta, must_acquire, part, skipped, tell, wait_for};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
@@ -32,7 +32,7 @@ impl SmallDisk {
         match mounted {
             Ok(_) => Some(Self(folder)),
             Err(why) => {
-                eprintln!("SKIPPED: a small disk cannot be mounted here: {why}");
+                skipped(&format!("a small disk cannot be mounted here: {why}"));
                 None
             }
         }
@@ -239,7 +239,7 @@ fn shim(folder: &Path) -> Option<PathBuf> {
     match run(Process::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl")) {
         Ok(_) => Some(library),
         Err(why) => {
-            eprintln!("SKIPPED: a failing sync needs a C compiler: {why}");
+            skipped(&format!("a failing sync needs a C compiler: {why}"));
             None
         }
     }

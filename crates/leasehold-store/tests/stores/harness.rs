@@ -1,6 +1,6 @@
 //! Stores under a clock that only the test moves.
 
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command as Process, Stdio};
 use std::sync::{Arc, Mutex};
@@ -280,4 +280,9 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Says what is not tested here, and why. Not through `eprintln!`, which the test runner would keep to itself.
+pub fn skipped(what: &str) {
+    std::io::stderr().write_all(format!("\nSKIPPED: {what}\n").as_bytes()).unwrap();
 }

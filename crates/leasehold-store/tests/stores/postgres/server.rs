@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio_postgres::{Client, NoTls};
 
-use crate::harness::wait_for;
+use crate::harness::{skipped, wait_for};
 
 /// Not a secret: it guards a server that only this test program can find.
 const PASSWORD: &str = "only for tests";
@@ -38,9 +38,7 @@ fn start_if_installed() -> Option<Server> {
     match programs {
         Some(programs) if Path::new(BOUNCER).exists() => Some(Server::start(programs)),
         _ => {
-            let text = format!("SKIPPED: the PostgreSQL tests, because {missing} is not installed\n");
-            // Not through `eprintln!`, which the test runner would keep to itself.
-            std::io::stderr().write_all(text.as_bytes()).unwrap();
+            skipped(&format!("the PostgreSQL tests, because {missing} is not installed"));
             None
         }
     }
