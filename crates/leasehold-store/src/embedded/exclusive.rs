@@ -31,7 +31,7 @@ use crate::{
 const TICK: Duration = Duration::from_millis(200);
 
 /// How long the writer looks out for the next request before it goes to sleep.
-const LINGER: Duration = Duration::from_micros(40);
+const LINGER: Duration = Duration::from_micros(200);
 
 /// How much time may pass on the lease clock before it is written down, while there are leases.
 const CLOCK_WRITTEN_EVERY: Duration = Duration::from_secs(1);
