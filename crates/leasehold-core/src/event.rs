@@ -109,6 +109,13 @@ pub enum EndReason {
         /// In their words.
         reason: Reason,
     },
+    /// Somebody with the permission to do so ended it, without taking it.
+    ForceReleased {
+        /// Who ended it.
+        by: Owner,
+        /// In their words.
+        reason: Reason,
+    },
     /// Its holder handed it over, or was silent when asked to.
     HandedOver {
         /// Who got it.

@@ -181,6 +181,15 @@ pub enum Command {
         /// Why.
         reason: Reason,
     },
+    /// End it, without giving it to anybody. Whether one may is for the door to know.
+    ForceRelease {
+        /// The fence of the lease that is to end, as whoever ends it saw it.
+        seen: Fence,
+        /// Who ends it.
+        by: Owner,
+        /// Why.
+        reason: Reason,
+    },
     /// Request that the holder hands it over. Repeated while one waits for the answer.
     RequestHandover {
         /// The fence of the lease that is wanted, as the asker saw it.
@@ -239,7 +248,7 @@ impl Command {
             | Self::HandoverTold { claim, .. }
             | Self::AnswerHandover { claim, .. } => Some(&claim.lease_id),
             Self::Withdraw { lease_id } => Some(lease_id),
-            Self::Check { .. } | Self::Settle => None,
+            Self::ForceRelease { .. } | Self::Check { .. } | Self::Settle => None,
         }
     }
 
@@ -387,6 +396,8 @@ pub enum LossReason {
     Disconnected,
     /// It was taken over.
     TakenOver,
+    /// Somebody with the permission to do so ended it.
+    ForceReleased,
     /// It was handed over.
     HandedOver,
     /// Its holder came back to it under a new lease id.
@@ -401,11 +412,12 @@ pub enum LossReason {
 
 impl LossReason {
     /// All of them, with the word that stores and the wire use for each.
-    pub const WORDS: [(Self, &'static str); 9] = [
+    pub const WORDS: [(Self, &'static str); 10] = [
         (Self::Released, "released"),
         (Self::Expired, "expired"),
         (Self::Disconnected, "disconnected"),
         (Self::TakenOver, "taken_over"),
+        (Self::ForceReleased, "force_released"),
         (Self::HandedOver, "handed_over"),
         (Self::Resumed, "resumed"),
         (Self::Refused, "refused"),
@@ -431,6 +443,7 @@ impl From<&EndReason> for LossReason {
             EndReason::Expired => Self::Expired,
             EndReason::Disconnected => Self::Disconnected,
             EndReason::TakenOver { .. } => Self::TakenOver,
+            EndReason::ForceReleased { .. } => Self::ForceReleased,
             EndReason::HandedOver { .. } => Self::HandedOver,
         }
     }
@@ -447,6 +460,7 @@ pub fn decide(key: &Key, slot: &Slot, command: &Command, context: &Context) -> D
         Command::SoftRelease { claim, grace } => step.soft_release(claim, *grace),
         Command::Resume { claim, next } => step.resume(claim, *next),
         Command::TakeOver { seen, bid, reason } => step.take_over(*seen, bid, reason),
+        Command::ForceRelease { seen, by, reason } => step.force_release(*seen, by, reason),
         Command::RequestHandover { seen, bid, on_silence, countdown, patience } => {
             step.request_handover(*seen, bid, *on_silence, *countdown, *patience)
         }
@@ -540,6 +554,17 @@ impl<'a> Step<'a> {
             Err(_) => {
                 let reason = EndReason::TakenOver { by: bid.owner.clone(), reason: reason.clone() };
                 self.replace(reason, bid, self.context.now).unwrap_or(Outcome::FencesExhausted)
+            }
+        }
+    }
+
+    fn force_release(&mut self, seen: Fence, by: &Owner, reason: &Reason) -> Outcome {
+        match self.held() {
+            None => Outcome::Lost { because: LossReason::Unknown, held: None },
+            Some(held) if held.fence != seen => Outcome::Held(held),
+            Some(_) => {
+                self.end(EndReason::ForceReleased { by: by.clone(), reason: reason.clone() });
+                Outcome::Released
             }
         }
     }

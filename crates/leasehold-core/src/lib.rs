@@ -20,5 +20,5 @@ pub use backoff::Backoff;
 pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
 pub use holder::{Holder, Lost};
 pub use lease::{Command, Context, Decision, Held, Lease, OnSilence, Outcome, Slot, decide};
-pub use name::{Fence, Invalid, Key, LeaseId, Meta, Owner, Reason};
+pub use name::{Fence, Invalid, Key, LeaseId, Meta, Owner, Reason, RoomId};
 pub use time::{HolderTime, StoreTime, Ttl};

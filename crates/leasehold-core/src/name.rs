@@ -121,6 +121,43 @@ fn is_invisible(c: char) -> bool {
         | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
 }
 
+/// The name of a document at the documents door: what the name of a Pusher channel can carry.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RoomId(Key);
+
+impl RoomId {
+    /// The longest name, in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// What stands before the name in a key.
+    pub const DOOR: &'static str = "doc/";
+
+    /// Reads the name of a document, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_-=@,.;".contains(c);
+        if text.is_empty() || text.len() > Self::MAX_BYTES || !text.chars().all(allowed) {
+            let rule = format!("a roomId is 1 to {} of A-Z a-z 0-9 _ - = @ , . ;", Self::MAX_BYTES);
+            return Err(Invalid::new("roomId", text, rule, "leave out or replace the other characters"));
+        }
+        Key::parse(&format!("{}{text}", Self::DOOR)).map(Self)
+    }
+
+    /// The document that a key stands for, if it is one.
+    pub fn of(key: &Key) -> Option<Self> {
+        key.as_str().strip_prefix(Self::DOOR).and_then(|name| Self::parse(name).ok())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The key of the document's lease.
+    pub fn key(&self) -> &Key {
+        &self.0
+    }
+}
+
 /// Who holds a lease, as shown to people.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Arc<str>);
@@ -201,7 +238,7 @@ macro_rules! shown_as_text {
     )*};
 }
 
-shown_as_text!(Key, Owner, Reason);
+shown_as_text!(Key, RoomId, Owner, Reason);
 
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
@@ -377,6 +414,20 @@ mod tests {
             let error = Key::parse(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text:?}: {error}");
             assert!(error.len() < 400, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_room_is_what_a_pusher_channel_can_carry() {
+        let room = RoomId::parse("team-a_1=@,.;Z").unwrap();
+        assert_eq!((room.as_str(), room.key().as_str()), ("team-a_1=@,.;Z", "doc/team-a_1=@,.;Z"));
+        assert_eq!(RoomId::of(room.key()), Some(room));
+        assert!(RoomId::parse(&"x".repeat(128)).is_ok());
+        for bad in ["", "a b", "a/b", "a*", "会議", "a\0", &"x".repeat(129)] {
+            assert!(RoomId::parse(bad).is_err(), "{bad:?}");
+        }
+        for other in ["run/a", "doc/a b", "doc/a/b"] {
+            assert_eq!(RoomId::of(&Key::parse(other).unwrap()), None, "{other}");
         }
     }
 

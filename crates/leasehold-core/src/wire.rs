@@ -3,6 +3,8 @@
 //! Times go out as milliseconds from now, because the store's clock means nothing to anybody else; a door that shows
 //! wall-clock times adds them. A lease id is in [`Granted`] alone, which is for the holder itself.
 
+pub mod documents;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -169,11 +171,13 @@ pub enum EndView {
     Expired,
     Disconnected,
     TakenOver { by: String, reason: String },
+    ForceReleased { by: String, reason: String },
     HandedOver { to: String },
 }
 
 /// What silence means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the same as in `OnSilence`
 pub enum OnSilenceView {
@@ -186,6 +190,15 @@ impl From<OnSilence> for OnSilenceView {
         match on_silence {
             OnSilence::Grant => Self::Grant,
             OnSilence::Refuse => Self::Refuse,
+        }
+    }
+}
+
+impl From<OnSilenceView> for OnSilence {
+    fn from(on_silence: OnSilenceView) -> Self {
+        match on_silence {
+            OnSilenceView::Grant => Self::Grant,
+            OnSilenceView::Refuse => Self::Refuse,
         }
     }
 }
@@ -233,6 +246,9 @@ impl From<&EndReason> for EndView {
             EndReason::Disconnected => Self::Disconnected,
             EndReason::TakenOver { by, reason } => {
                 Self::TakenOver { by: by.to_string(), reason: reason.as_str().to_owned() }
+            }
+            EndReason::ForceReleased { by, reason } => {
+                Self::ForceReleased { by: by.to_string(), reason: reason.as_str().to_owned() }
             }
             EndReason::HandedOver { to } => Self::HandedOver { to: to.to_string() },
         }

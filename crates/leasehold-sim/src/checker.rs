@@ -242,7 +242,7 @@ impl Checker {
     /// Who loses a lease knows before, unless it was taken by force.
     fn check_nobody_believed(&mut self, at: u64, key: &Key, fence: u64, because: &EndReason) {
         let law = match because {
-            EndReason::TakenOver { .. } => return,
+            EndReason::TakenOver { .. } | EndReason::ForceReleased { .. } => return,
             EndReason::Released => Law::OnlyTheHolderReleases,
             _ => Law::HolderStopsFirst,
         };
@@ -426,7 +426,10 @@ impl Checker {
             });
         }
         let ended = self.keys.get(key).and_then(|log| log.ended.get(fence));
-        if ended.is_some_and(|because| !matches!(because, EndReason::TakenOver { .. })) {
+        let by_force = |because: &EndReason| {
+            matches!(because, EndReason::TakenOver { .. } | EndReason::ForceReleased { .. })
+        };
+        if ended.is_some_and(|because| !by_force(because)) {
             self.breaks(Law::HolderStopsFirst, at, || {
                 format!("{owner} believes in {key}, fence {fence}, which is over")
             });
@@ -452,7 +455,7 @@ impl Checker {
     fn was_taken(&self, key: &Key, one: u64, other: u64) -> bool {
         let log = self.keys.get(key);
         let end = log.and_then(|log| log.ended.get(&one.min(other)));
-        matches!(end, Some(EndReason::TakenOver { .. }))
+        matches!(end, Some(EndReason::TakenOver { .. } | EndReason::ForceReleased { .. }))
     }
 
     /// No fault has happened since `calm_since`: whoever wants an unused key has it by now.

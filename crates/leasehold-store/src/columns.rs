@@ -31,6 +31,9 @@ impl<'a> From<&'a EventKind> for Flat<'a> {
             EventKind::Ended { because: EndReason::TakenOver { by, reason } } => {
                 Self { party: Some(by.as_str()), note: Some(reason.as_str()), ..flat("taken_over") }
             }
+            EventKind::Ended { because: EndReason::ForceReleased { by, reason } } => {
+                Self { party: Some(by.as_str()), note: Some(reason.as_str()), ..flat("force_released") }
+            }
             EventKind::Ended { because: EndReason::HandedOver { to } } => {
                 Self { party: Some(to.as_str()), ..flat("handed_over") }
             }
@@ -69,6 +72,9 @@ impl Flat<'_> {
             "disconnected" => ended(EndReason::Disconnected),
             "taken_over" => {
                 ended(EndReason::TakenOver { by: party()?, reason: Reason::parse(self.note?).ok()? })
+            }
+            "force_released" => {
+                ended(EndReason::ForceReleased { by: party()?, reason: Reason::parse(self.note?).ok()? })
             }
             "handed_over" => ended(EndReason::HandedOver { to: party()? }),
             "shortened" => EventKind::Shortened { expires_at: self.until? },

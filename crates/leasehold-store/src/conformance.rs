@@ -73,6 +73,7 @@ macro_rules! conformance_tests {
             law_04_the_ttl_is_a_lower_bound_and_take_over_follows_at_once,
             law_05_renew_and_release_compare_lease_id_and_fence,
             law_05_take_over_compares_the_fence_as_seen,
+            law_05_a_forced_release_compares_the_fence_as_seen,
             law_06_of_many_racers_for_a_stale_lease_one_wins,
             law_07_a_grant_is_durable_before_it_is_acknowledged,
             law_07_an_unknown_acquire_may_be_repeated,
@@ -269,6 +270,28 @@ pub async fn law_05_take_over_compares_the_fence_as_seen(harness: &dyn Harness) 
     let because = EndReason::TakenOver { by: cora.owner.clone(), reason: Reason::parse("on call").unwrap() };
     assert_eq!(kinds[0], EventKind::Ended { because });
     assert!(matches!(kinds[1], EventKind::Granted { .. }) && kinds.len() == 2, "{kinds:?}");
+}
+
+/// Law 5 once more: so does a forced release, which gives the lease to nobody.
+pub async fn law_05_a_forced_release_compares_the_fence_as_seen(harness: &dyn Harness) {
+    let key = key("law-05-force-release");
+    let (mut anna, root) = (Party::new("anna", 58), Party::new("root", 59));
+    let seen = anna.must_acquire(harness, &key).await.fence;
+    let reason = Reason::parse("left for lunch").unwrap();
+    let force = |seen| Command::ForceRelease { seen, by: root.owner.clone(), reason: reason.clone() };
+    let stale = Fence::new(seen.get() - 1).unwrap();
+    let outcome = apply(harness, &key, force(stale)).await.outcome;
+    assert!(matches!(outcome, Outcome::Held(_)), "ended by somebody who saw another lease: {outcome:?}");
+    let before = harness.store().read(&key).await.unwrap().position;
+    assert_eq!(apply(harness, &key, force(seen)).await.outcome, Outcome::Released);
+    let outcome = anna.renew(harness, &key).await.outcome;
+    assert!(
+        matches!(outcome, Outcome::Lost { because: LossReason::ForceReleased, held: None }),
+        "{outcome:?}"
+    );
+    let kinds: Vec<_> = events_of(harness, &key, before).await.into_iter().map(|event| event.kind).collect();
+    let because = EndReason::ForceReleased { by: root.owner.clone(), reason };
+    assert_eq!(kinds, [EventKind::Ended { because }]);
 }
 
 /// Law 6: of many racers for one stale lease, exactly one wins.
@@ -644,6 +667,8 @@ pub enum Act {
     SoftRelease,
     Resume,
     TakeOver,
+    /// End the lease, with the fence of the lease that is there.
+    ForceRelease,
     Request(OnSilence),
     Told,
     Answer(bool),
@@ -732,6 +757,9 @@ impl History {
             Act::Resume => {
                 party.renew_id();
                 Command::Resume { claim, next: party.lease_id }
+            }
+            Act::ForceRelease => {
+                Command::ForceRelease { seen: fence, by: party.owner.clone(), reason: Reason::default() }
             }
             Act::TakeOver => Command::TakeOver { seen: fence, bid: party.bid(), reason: Reason::default() },
             Act::Request(on_silence) => Command::RequestHandover {

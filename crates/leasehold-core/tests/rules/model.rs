@@ -41,6 +41,7 @@ enum Op {
         again: bool,
     },
     TakeOver(Shown, u64),
+    ForceRelease(Shown),
     Ask {
         seen: Shown,
         ttl: u64,
@@ -139,6 +140,7 @@ fn lease_op() -> impl Strategy<Value = Op> {
         2 => (shown(), seconds()).prop_map(|(shown, grace)| Op::SoftRelease(shown, grace)),
         2 => any::<bool>().prop_map(|again| Op::Resume { again }),
         2 => (shown(), seconds()).prop_map(|(shown, ttl)| Op::TakeOver(shown, ttl)),
+        1 => shown().prop_map(Op::ForceRelease),
         1 => Just(Op::Withdraw),
         1 => shown().prop_map(Op::Check),
         1 => Just(Op::Settle),
@@ -207,6 +209,7 @@ impl Model {
             Op::SoftRelease(_, grace) => self.as_holder(call, |model| model.soften(*grace)),
             Op::Resume { .. } => self.resume(call),
             Op::TakeOver(_, ttl) => self.bid(call, *ttl).unwrap_or_else(|| self.take_over(call, *ttl)),
+            Op::ForceRelease(_) => self.force_release(call),
             Op::Ask { ttl, .. } => self.bid(call, *ttl).unwrap_or_else(|| self.ask(call, op)),
             Op::Told { .. } => self.as_asked(call, Self::told),
             Op::Answer { hand_over, .. } => self.as_asked(call, |model| model.answer(*hand_over)),
@@ -277,6 +280,14 @@ impl Model {
         }
         self.end("taken_over", &format!("taken over by {} (because)", call.owner));
         self.grant(call.id, call.owner, ttl)
+    }
+
+    fn force_release(&mut self, call: &Call) -> String {
+        match &self.holder {
+            None => "lost: unknown".into(),
+            Some(hold) if hold.fence != call.fence => self.held(),
+            Some(_) => self.end("force_released", &format!("force-released by {} (because)", call.owner)),
+        }
     }
 
     fn ask(&mut self, call: &Call, op: &Op) -> String {
@@ -548,7 +559,10 @@ impl Pair {
     fn fence(&self, op: &Op, id: &str) -> u64 {
         let shown = match op {
             Op::Renew(shown, _) | Op::Release(shown) | Op::SoftRelease(shown, _) => *shown,
-            Op::TakeOver(shown, _) | Op::Ask { seen: shown, .. } | Op::Check(shown) => *shown,
+            Op::TakeOver(shown, _)
+            | Op::ForceRelease(shown)
+            | Op::Ask { seen: shown, .. }
+            | Op::Check(shown) => *shown,
             _ => Shown::Current,
         };
         let current = self.model.holder.as_ref().map_or(self.model.fence, |hold| hold.fence);
@@ -580,6 +594,7 @@ fn command(op: &Op, call: &Call) -> Command {
         Op::SoftRelease(_, grace) => Command::SoftRelease { claim, grace: secs(grace) },
         Op::Resume { .. } => Command::Resume { claim, next: lease_id(call.next) },
         Op::TakeOver(_, ttl) => Command::TakeOver { seen, bid: bid(ttl), reason },
+        Op::ForceRelease(_) => Command::ForceRelease { seen, by: owner(call.owner), reason },
         Op::Ask { ttl, grant, countdown, patience, .. } => Command::RequestHandover {
             seen,
             bid: bid(ttl),

@@ -510,6 +510,26 @@ fn a_lease_id_is_never_ended_and_granted_at_once() {
     }
 }
 
+// --- force release ---
+
+#[test]
+fn a_forced_release_ends_the_lease_as_seen_and_nothing_else() {
+    let by = |seen| Command::ForceRelease {
+        seen: fence(seen),
+        by: owner("root"),
+        reason: leasehold_core::Reason::parse("left for lunch").unwrap(),
+    };
+    let mut world = World::new();
+    assert_eq!(world.run(&by(1)), "lost: unknown");
+    assert_eq!(world.acquire("alice"), "granted #1");
+    assert_eq!(world.run(&by(2)), "held by alice#1");
+    assert_eq!(world.run(&by(1)), "released");
+    assert_eq!(world.run(&by(1)), "lost: unknown");
+    assert_eq!(world.renew("alice"), "lost: force_released");
+    assert_eq!(world.story_since(1), ["2 alice#1 ended: force-released by root (left for lunch)"]);
+    assert_eq!(world.acquire("bob"), "granted #2");
+}
+
 // --- withdraw and check ---
 
 #[test]
@@ -570,6 +590,7 @@ fn every_end_has_a_loss_reason() {
         (EndReason::Expired, LossReason::Expired),
         (EndReason::Disconnected, LossReason::Disconnected),
         (EndReason::TakenOver { by: by.clone(), reason: Default::default() }, LossReason::TakenOver),
+        (EndReason::ForceReleased { by: by.clone(), reason: Default::default() }, LossReason::ForceReleased),
         (EndReason::HandedOver { to: by }, LossReason::HandedOver),
     ];
     for (end, loss) in cases {

@@ -318,6 +318,7 @@ fn end_words(because: &EndReason) -> String {
         EndReason::Expired => "expired".into(),
         EndReason::Disconnected => "disconnected".into(),
         EndReason::TakenOver { by, reason } => format!("taken over by {by} ({reason})"),
+        EndReason::ForceReleased { by, reason } => format!("force-released by {by} ({reason})"),
         EndReason::HandedOver { to } => format!("handed over to {to}"),
     }
 }

@@ -41,6 +41,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::SoftRelease),
         2 => Just(Act::Resume),
         2 => Just(Act::TakeOver),
+        1 => Just(Act::ForceRelease),
         3 => any::<bool>().prop_map(|grant| Act::Request(if grant { OnSilence::Grant } else { OnSilence::Refuse })),
         2 => Just(Act::Told),
         2 => any::<bool>().prop_map(Act::Answer),

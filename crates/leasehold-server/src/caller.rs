@@ -1,0 +1,194 @@
+//! Who is calling, and what they may do. No lease rule is here: only the question whose lease a request is about.
+
+use leasehold_core::lease::{Claim, Lease};
+use leasehold_core::{Invalid, LeaseId, Meta, Owner, RoomId, Slot};
+
+/// Somebody whose token was in order.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The subject of the token: the owner of the caller's leases.
+    pub subject: Owner,
+    /// The name to show.
+    pub name: String,
+    /// What they may do, with which documents.
+    pub grants: Grants,
+    /// When the token ends, in seconds since 1970.
+    pub expires_at: Option<u64>,
+}
+
+/// What one may do with a document. Each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// See who holds it.
+    Read,
+    /// Hold it.
+    Lock,
+    /// Take it from others.
+    Force,
+}
+
+impl Level {
+    /// The level that a word in a token stands for.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "read" => Some(Self::Read),
+            "lock" => Some(Self::Lock),
+            "force" => Some(Self::Force),
+            _ => None,
+        }
+    }
+}
+
+/// What a caller may do: a level for single documents, and for all whose names begin alike.
+#[derive(Clone, Debug, Default)]
+pub struct Grants {
+    exact: std::collections::BTreeMap<String, Level>,
+    prefixes: std::collections::BTreeMap<String, Level>,
+}
+
+impl Grants {
+    /// Everything, with every document.
+    pub fn everything() -> Self {
+        let mut grants = Self::default();
+        grants.add("*", Level::Force);
+        grants
+    }
+
+    /// Adds a grant for the document `pattern`, or for all that begin with it if it ends in `*`.
+    pub fn add(&mut self, pattern: &str, level: Level) {
+        let (map, name) = match pattern.strip_suffix('*') {
+            Some(prefix) => (&mut self.prefixes, prefix),
+            None => (&mut self.exact, pattern),
+        };
+        let known = map.entry(name.to_owned()).or_insert(level);
+        *known = level.max(*known);
+    }
+
+    /// The highest level for a document; `None` when the caller must not even know of it.
+    pub fn level(&self, room: &RoomId) -> Option<Level> {
+        let exact = self.exact.get(room.as_str()).copied();
+        let matching = self.prefixes.iter().filter(|(prefix, _)| room.as_str().starts_with(prefix.as_str()));
+        exact.max(matching.map(|(_, level)| *level).max())
+    }
+
+    /// The exact names, and the prefixes, none of which is contained in another: where to look for what may be seen.
+    pub fn visible(&self) -> (Vec<&str>, Vec<&str>) {
+        let covered =
+            |name: &str, by: &String| by.as_str() != name && name.starts_with(by.as_str());
+        let prefixes: Vec<&str> = self
+            .prefixes
+            .keys()
+            .map(String::as_str)
+            .filter(|prefix| !self.prefixes.keys().any(|other| covered(prefix, other)))
+            .collect();
+        let outside = |name: &&str| !prefixes.iter().any(|prefix| name.starts_with(prefix));
+        (self.exact.keys().map(String::as_str).filter(outside).collect(), prefixes)
+    }
+}
+
+/// What a request says about whose lease it is about: its `Lease-Id`, else the caller's tab.
+#[derive(Clone, Debug)]
+pub enum Holds {
+    /// The one with this lease id.
+    Lease(LeaseId),
+    /// The caller's own in this tab.
+    Tab(TabId),
+}
+
+/// What `X-Tab-ID` says; `-` without one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TabId(String);
+
+impl TabId {
+    /// The longest tab id, in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// Reads a tab id, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let printable = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
+        if printable && text.len() <= Self::MAX_BYTES {
+            return Ok(Self(text.to_owned()));
+        }
+        let rule = format!("a tab id is 1 to {} visible ASCII characters", Self::MAX_BYTES);
+        Err(Invalid::new("X-Tab-ID", text, rule, "send a random id that the tab keeps, or leave it out"))
+    }
+
+    /// The tab of those who do not say which.
+    pub fn none() -> Self {
+        Self("-".to_owned())
+    }
+
+    /// The tab id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What the lease of a holder at this door says about it, beside its owner.
+const NAME: &str = "name";
+const TAB: &str = "tab";
+
+impl Caller {
+    /// What a new lease of the caller says about them.
+    pub fn meta(&self, tab: &TabId) -> Result<Meta, Invalid> {
+        Meta::new([(NAME.to_owned(), self.name.clone()), (TAB.to_owned(), tab.as_str().to_owned())])
+    }
+
+    /// The live lease of the slot, if the request is by its holder.
+    pub fn own<'a>(&self, slot: &'a Slot, holds: &Holds) -> Option<&'a Lease> {
+        slot.lease.as_ref().filter(|lease| self.is_own(lease, holds))
+    }
+
+    /// Whether the request is by the holder of the lease.
+    pub fn is_own(&self, lease: &Lease, holds: &Holds) -> bool {
+        lease.owner == self.subject
+            && match holds {
+                Holds::Lease(lease_id) => lease.lease_id == *lease_id,
+                Holds::Tab(tab) => lease.meta.get(TAB).unwrap_or("-") == tab.as_str(),
+            }
+    }
+}
+
+/// The name to show for a holder.
+pub fn shown_name<'a>(owner: &'a Owner, meta: &'a Meta) -> &'a str {
+    meta.get(NAME).unwrap_or(owner.as_str())
+}
+
+/// What proves that a lease is one's own.
+pub fn claim(lease: &Lease) -> Claim {
+    Claim { lease_id: lease.lease_id, fence: lease.fence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(name: &str) -> RoomId {
+        RoomId::parse(name).unwrap()
+    }
+
+    #[test]
+    fn the_highest_grant_counts() {
+        let mut grants = Grants::default();
+        grants.add("team-a.*", Level::Read);
+        grants.add("team-a.minutes", Level::Force);
+        grants.add("team-a.plans.*", Level::Lock);
+        let cases = [
+            ("team-a.x", Some(Level::Read)),
+            ("team-a.minutes", Some(Level::Force)),
+            ("team-a.minutes2", Some(Level::Read)),
+            ("team-a.plans.1", Some(Level::Lock)),
+            ("team-b", None),
+        ];
+        for (name, level) in cases {
+            assert_eq!(grants.level(&room(name)), level, "{name}");
+        }
+        assert_eq!(grants.visible(), (vec![], vec!["team-a."]));
+    }
+
+    #[test]
+    fn without_grants_nothing_is_there() {
+        assert_eq!(Grants::default().level(&room("x")), None);
+        assert_eq!(Grants::everything().level(&room("x")), Some(Level::Force));
+    }
+}
