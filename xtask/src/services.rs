@@ -1,4 +1,5 @@
-//! The services that some tests start for themselves: PostgreSQL, and pgbouncer in front of it, from Debian's packages.
+//! The programs that some tests start for themselves, from Debian's packages: PostgreSQL, pgbouncer in front of it, and PHP
+//! for the snippets of the documentation.
 //!
 //! This only makes sure that the programs are there. A server that is installed or running already is left alone.
 
@@ -11,7 +12,8 @@ use crate::tally::Report;
 use crate::tools;
 
 /// The packages, and what shows that each is installed.
-const PACKAGES: [(&str, Look); 2] = [("postgresql", has_postgresql), ("pgbouncer", has_pgbouncer)];
+const PACKAGES: [(&str, Look); 3] =
+    [("postgresql", has_postgresql), ("pgbouncer", has_pgbouncer), ("php-cli", has_php)];
 
 type Look = fn() -> bool;
 
@@ -23,6 +25,10 @@ fn has_postgresql() -> bool {
 
 fn has_pgbouncer() -> bool {
     Path::new("/usr/sbin/pgbouncer").exists()
+}
+
+fn has_php() -> bool {
+    tools::works(Command::new("php").arg("--version"))
 }
 
 /// Where Debian's package looks whether it should make and start a server of its own. We need only the programs.
@@ -38,7 +44,7 @@ pub fn ensure() -> Result<Report> {
     }
     Ok(match missing() {
         missing if missing.is_empty() => Report::default(),
-        missing => Report::skip("PostgreSQL", &advice(&missing)),
+        missing => Report::skip(&missing.join(", "), &advice(&missing)),
     })
 }
 
@@ -47,7 +53,7 @@ fn missing() -> Vec<&'static str> {
 }
 
 fn advice(missing: &[&str]) -> String {
-    format!("its tests did not run: as root, run `apt-get install {}`", missing.join(" "))
+    format!("what needs it was not tested: as root, run `apt-get install {}`", missing.join(" "))
 }
 
 fn is_root() -> bool {

@@ -191,12 +191,24 @@ impl Owner {
 pub struct Reason(Box<str>);
 
 impl Reason {
-    /// The longest reason, in bytes.
-    pub const MAX_BYTES: usize = 512;
+    /// The longest reason, in characters: people write it.
+    pub const MAX_CHARS: usize = 512;
+
+    /// What a reason that is not empty looks like, as a regular expression for those who describe it to others.
+    pub const PATTERN: &str = concat!(
+        r"^[^\s\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]",
+        r"([^\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]*",
+        r"[^\s\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb])?$"
+    );
 
     /// Reads a reason, or says which rule it breaks.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        short_text("reason", text, Self::MAX_BYTES)?;
+        let chars = text.chars().count();
+        if chars > Self::MAX_CHARS {
+            let rule = format!("at most {} characters, this one has {chars}", Self::MAX_CHARS);
+            return Err(Invalid::new("reason", text, rule, "shorten it"));
+        }
+        printable("reason", text)?;
         Ok(Self(text.into()))
     }
 
@@ -211,6 +223,10 @@ fn short_text(what: &'static str, text: &str, max_bytes: usize) -> Result<(), In
         let rule = format!("at most {max_bytes} bytes, this one has {}", text.len());
         return Err(Invalid::new(what, text, rule, "shorten it"));
     }
+    printable(what, text)
+}
+
+fn printable(what: &'static str, text: &str) -> Result<(), Invalid> {
     match unprintable(text) {
         Some(rule) => Err(Invalid::new(what, text, rule, "use printable characters only")),
         None => Ok(()),
@@ -264,10 +280,16 @@ impl LeaseId {
         Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 
-    /// Reads a UUID v4. The error does not repeat the text: it may be somebody's secret.
+    /// What a lease id looks like, as a regular expression for those who describe it to others.
+    pub const PATTERN: &str =
+        "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$";
+
+    /// Reads a UUID v4, as [`LeaseId::reveal`] writes it. The error does not repeat the text: it may be somebody's
+    /// secret.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let hyphenated = text.len() == uuid::fmt::Hyphenated::LENGTH;
         match uuid::Uuid::try_parse(text) {
-            Ok(id) if id.get_version_num() == 4 => Ok(Self(id)),
+            Ok(id) if hyphenated && is_random(&id) => Ok(Self(id)),
             _ => Err(Invalid {
                 what: "lease id",
                 value: "(hidden)".into(),
@@ -285,13 +307,18 @@ impl LeaseId {
     /// The id that was kept as these bytes, if they are those of a UUID v4.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
         let id = uuid::Uuid::from_bytes(bytes);
-        (id.get_version_num() == 4).then_some(Self(id))
+        is_random(&id).then_some(Self(id))
     }
 
     /// The secret in the clear. Only for the holder itself and for the store: never for a list, an event or a log.
     pub fn reveal(&self) -> String {
         self.0.hyphenated().to_string()
     }
+}
+
+/// Whether it is a UUID v4.
+fn is_random(id: &uuid::Uuid) -> bool {
+    id.get_version_num() == 4 && id.get_variant() == uuid::Variant::RFC4122
 }
 
 impl fmt::Debug for LeaseId {

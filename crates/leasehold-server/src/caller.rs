@@ -37,6 +37,15 @@ impl Level {
             _ => None,
         }
     }
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Lock => "lock",
+            Self::Force => "force",
+        }
+    }
 }
 
 /// What a caller may do: a level for single documents, and for all whose names begin alike.
@@ -64,6 +73,12 @@ impl Grants {
         *known = level.max(*known);
     }
 
+    /// All grants, as patterns.
+    pub fn patterns(&self) -> impl Iterator<Item = (String, Level)> {
+        let prefixes = self.prefixes.iter().map(|(prefix, level)| (format!("{prefix}*"), *level));
+        prefixes.chain(self.exact.iter().map(|(name, level)| (name.clone(), *level)))
+    }
+
     /// The highest level for a document; `None` when the caller must not even know of it.
     pub fn level(&self, room: &RoomId) -> Option<Level> {
         let exact = self.exact.get(room.as_str()).copied();
@@ -73,8 +88,7 @@ impl Grants {
 
     /// The exact names, and the prefixes, none of which is contained in another: where to look for what may be seen.
     pub fn visible(&self) -> (Vec<&str>, Vec<&str>) {
-        let covered =
-            |name: &str, by: &String| by.as_str() != name && name.starts_with(by.as_str());
+        let covered = |name: &str, by: &String| by.as_str() != name && name.starts_with(by.as_str());
         let prefixes: Vec<&str> = self
             .prefixes
             .keys()

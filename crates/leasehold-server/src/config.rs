@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -91,7 +92,7 @@ impl Default for Limits {
 }
 
 /// Milliseconds since 1970, for showing: no decision is ever made by it.
-pub type WallClock = fn() -> u64;
+pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 impl Config {
     /// The defaults, with this way of letting people in.
@@ -107,7 +108,7 @@ impl Config {
             audit: None,
             ticket_secret: None,
             limits: Limits::default(),
-            wall_clock: leasehold_store::clock::unix_millis,
+            wall_clock: Arc::new(leasehold_store::clock::unix_millis),
         }
     }
 

@@ -1,1 +1,240 @@
-//! The Leasehold server.
+//! The Leasehold server: edit locks for people, over HTTP and server-sent events.
+//!
+//! [`run`] serves a store on a listener until it is told to stop; the command `leasehold serve` only wires it up. The
+//! routes are thin: whose lease a request is about is found in [`caller`], what becomes of it in `leasehold-core`.
+//!
+//! No lease rule may live here, and no lease id may leave here but to its holder.
+
+#![forbid(unsafe_code)]
+
+mod accept;
+mod audit;
+pub mod auth;
+pub mod caller;
+mod config;
+mod dev;
+mod error;
+mod files;
+mod hub;
+mod metrics;
+mod observe;
+mod openapi;
+mod rates;
+mod routes;
+mod session;
+mod sweeper;
+mod tickets;
+mod views;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::http::header::{CACHE_CONTROL, HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, Method};
+use axum::response::IntoResponse;
+use axum::{Router, middleware};
+use leasehold_store::Store;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::set_header::SetResponseHeaderLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use audit::Audit;
+pub use config::{Config, Limits, TlsFiles, WallClock};
+pub use dev::{Dev, PusherApp};
+pub use files::ConfigError;
+
+use audit::Audit as AuditLog;
+use error::{Code, Failure};
+use hub::Hub;
+use metrics::Metrics;
+use rates::{Rates, Streams};
+use tickets::Tickets;
+
+/// Why a server did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The network failed.
+    #[error("the network: {0}")]
+    Network(#[from] std::io::Error),
+    /// A file could not be used.
+    #[error(transparent)]
+    Audit(#[from] audit::AuditError),
+    /// The system has no randomness to give.
+    #[error("the system has no randomness to give: {0}")]
+    Randomness(#[from] getrandom::Error),
+}
+
+/// What all requests share.
+struct App {
+    store: Arc<dyn Store>,
+    config: Config,
+    hub: Arc<Hub>,
+    tickets: Tickets,
+    rates: Rates,
+    streams: Streams,
+    metrics: Metrics,
+    audit: Option<Arc<AuditLog>>,
+    openapi: String,
+    api_page: String,
+    stop: CancellationToken,
+}
+
+impl App {
+    /// Refuses whoever asks too often.
+    fn slow_down(&self, who: &str) -> Result<(), Failure> {
+        self.rates.check(who).map_err(|wait| {
+            self.metrics.rate_limited();
+            Failure::new(Code::TooManyRequests).because_of("slow down").retry_after(wait)
+        })
+    }
+}
+
+/// Serves `store` on `listener` until `shutdown` completes and the requests under way are done.
+pub async fn run(
+    listener: TcpListener,
+    store: Arc<dyn Store>,
+    config: Config,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    let server = Server::start(store, config)?;
+    let (router, stop) = (server.router(), server.app.stop.clone());
+    tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            shutdown.await;
+            stop.cancel();
+        }
+    });
+    let served = accept::serve(listener, router, &server.app.config, server.app.metrics.clone(), stop).await;
+    server.end().await;
+    Ok(served?)
+}
+
+/// A server without a listener: what [`run`] puts behind one, and what a test on virtual time calls directly.
+pub struct Server {
+    app: Arc<App>,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    /// Starts what runs beside the requests: passing on events, telling expiries, keeping the audit.
+    pub fn start(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        let metrics = Metrics::new();
+        let stop = CancellationToken::new();
+        let audit = config.audit.as_deref().map(AuditLog::open).transpose()?;
+        let document = openapi::finish(&api().into_openapi());
+        let app = Arc::new(App {
+            hub: Arc::new(Hub::new(config.limits.stream_backlog)),
+            tickets: Tickets::new(config.ticket_secret.clone().map_or_else(random_secret, Ok)?),
+            rates: Rates::new(&config.limits),
+            streams: Streams::new(&config.limits, &metrics),
+            api_page: openapi::page(&document),
+            openapi: document.to_string(),
+            store,
+            config,
+            metrics,
+            audit,
+            stop,
+        });
+        let tasks = TaskTracker::new();
+        let (store, metrics, stop) = (&app.store, &app.metrics, &app.stop);
+        tasks.spawn(app.hub.clone().follow(store.clone(), metrics.clone(), stop.clone()));
+        tasks.spawn(sweeper::sweep(store.clone(), metrics.clone(), stop.clone()));
+        tasks.spawn(sweeper::clean(store.clone(), metrics.clone(), stop.clone()));
+        if let Some(audit) = &app.audit {
+            audit.report_to(metrics);
+            tasks.spawn(audit.clone().follow(store.clone(), app.config.wall_clock.clone(), stop.clone()));
+        }
+        tasks.close();
+        Ok(Self { app, tasks })
+    }
+
+    /// All addresses, with what stands around them.
+    pub fn router(&self) -> Router {
+        let (router, _) = api().split_for_parts();
+        router
+            .route("/openapi.json", axum::routing::get(routes::service::openapi))
+            .route("/docs", axum::routing::get(routes::service::docs))
+            .route("/", axum::routing::get(async || axum::response::Redirect::temporary("/docs")))
+            .fallback(async || Failure::new(Code::NotFound).because_of("GET /docs shows what is here"))
+            .layer(middleware::from_fn_with_state(self.app.clone(), observe::observe))
+            .layer(CatchPanicLayer::custom(|_| Failure::new(Code::Internal).into_response()))
+            .layer(middleware::from_fn(error::render))
+            .layer(cors(&self.app.config))
+            .layer(DefaultBodyLimit::max(self.app.config.limits.body))
+            .layer(fixed_header(X_CONTENT_TYPE_OPTIONS, "nosniff"))
+            .layer(fixed_header(CACHE_CONTROL, "no-store"))
+            .with_state(self.app.clone())
+    }
+
+    /// Stops what runs beside the requests.
+    pub async fn end(self) {
+        self.app.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+/// A header that is set unless a route has set it.
+fn fixed_header(name: HeaderName, value: &'static str) -> SetResponseHeaderLayer<HeaderValue> {
+    SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value))
+}
+
+fn api() -> OpenApiRouter<Arc<App>> {
+    use routes::{events, handover, lists, locks, service};
+    OpenApiRouter::with_openapi(openapi::begin())
+        .routes(routes!(locks::acquire, locks::renew, locks::release, locks::look))
+        .routes(routes!(locks::leave))
+        .routes(routes!(locks::resume))
+        .routes(routes!(locks::take_over))
+        .routes(routes!(locks::force_release))
+        .routes(routes!(locks::check))
+        .routes(routes!(locks::renew_many))
+        .routes(routes!(handover::request, handover::withdraw))
+        .routes(routes!(handover::told))
+        .routes(routes!(handover::answer))
+        .routes(routes!(lists::documents))
+        .routes(routes!(lists::audit))
+        .routes(routes!(events::ticket))
+        .routes(routes!(events::of_room))
+        .routes(routes!(events::of_all))
+        .routes(routes!(service::healthz))
+        .routes(routes!(service::readyz))
+        .routes(routes!(service::metrics))
+}
+
+/// Which pages of other origins may call. Without any, browsers let none.
+fn cors(config: &Config) -> CorsLayer {
+    let layer = CorsLayer::new()
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_headers(
+            [
+                "authorization",
+                "content-type",
+                "lease-id",
+                "x-tab-id",
+                "last-event-id",
+                "if-none-match",
+                "accept-language",
+            ]
+            .map(HeaderName::from_static),
+        )
+        .expose_headers(["etag", "retry-after"].map(HeaderName::from_static))
+        .max_age(std::time::Duration::from_secs(3_600));
+    if config.cors_origins.iter().any(|origin| origin == "*") {
+        return layer.allow_origin(AllowOrigin::any());
+    }
+    let origins = config.cors_origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok());
+    layer.allow_origin(AllowOrigin::list(origins))
+}
+
+fn random_secret() -> Result<Vec<u8>, getrandom::Error> {
+    let mut secret = vec![0; 32];
+    getrandom::fill(&mut secret)?;
+    Ok(secret)
+}

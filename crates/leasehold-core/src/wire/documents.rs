@@ -243,9 +243,10 @@ pub struct ResumeBody {
 pub struct TakeOverBody {
     /// The fence of the lock that you want to take, as you saw it.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    #[serde(deserialize_with = "whole")]
     pub fence: u64,
     /// Why; the holder sees it, and it is kept.
-    #[cfg_attr(feature = "openapi", schema(max_length = 512))]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 512, format = "reason"))]
     pub reason: String,
     /// As in an acquire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,9 +261,10 @@ pub struct TakeOverBody {
 pub struct ForceReleaseBody {
     /// The fence of the lock that you want to end, as you saw it.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    #[serde(deserialize_with = "whole")]
     pub fence: u64,
     /// Why; the holder sees it, and it is kept.
-    #[cfg_attr(feature = "openapi", schema(max_length = 512))]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 512, format = "reason"))]
     pub reason: String,
 }
 
@@ -273,16 +275,17 @@ pub struct ForceReleaseBody {
 pub struct RequestBody {
     /// The fence of the lock that you want, as you saw it.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    #[serde(deserialize_with = "whole")]
     pub fence: u64,
     /// What happens when the holder was told and does not answer; `refuse` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_silence: Option<OnSilenceView>,
     /// How long the holder has to answer, from when it was told; 30 by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub countdown_seconds: Option<u64>,
     /// How long the request stands without being repeated; 30 by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub patience_seconds: Option<u64>,
     /// As in an acquire. Repeat the call with the one you sent or got.
@@ -297,6 +300,7 @@ pub struct RequestBody {
 #[serde(deny_unknown_fields)]
 pub struct ToldBody {
     /// Which one.
+    #[serde(deserialize_with = "whole")]
     pub request: u64,
 }
 
@@ -306,6 +310,7 @@ pub struct ToldBody {
 #[serde(deny_unknown_fields)]
 pub struct AnswerBody {
     /// Which one.
+    #[serde(deserialize_with = "whole")]
     pub request: u64,
     /// Whether to hand over. Save first.
     pub hand_over: bool,
@@ -318,6 +323,7 @@ pub struct AnswerBody {
 pub struct CheckBody {
     /// The fence that came with a save.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    #[serde(deserialize_with = "whole")]
     pub fence: u64,
 }
 
@@ -338,6 +344,7 @@ pub struct HeartbeatsBody {
 pub struct HeartbeatOf {
     /// The document.
     #[serde(rename = "roomId")]
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9_=@,.;-]{1,128}$"))]
     pub room_id: String,
     /// The secret of its lock.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
@@ -367,6 +374,39 @@ pub struct HeartbeatResult {
     /// Otherwise, why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+}
+
+/// A whole number. JSON does not tell `7` from `7.0`, and some languages write the latter.
+fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    struct Whole;
+    impl serde::de::Visitor<'_> for Whole {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a whole number that is not negative")
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<u64, E> {
+            Ok(number)
+        }
+
+        fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<u64, E> {
+            let exact = (0.0..=crate::Fence::MAX.get() as f64).contains(&number) && number.fract() == 0.0;
+            if exact {
+                Ok(number as u64)
+            } else {
+                Err(E::invalid_value(serde::de::Unexpected::Float(number), &self))
+            }
+        }
+    }
+    from.deserialize_any(Whole)
+}
+
+/// The same, where it may be missing.
+fn maybe_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Number(#[serde(deserialize_with = "whole")] u64);
+    Ok(Option::<Number>::deserialize(from)?.map(|number| number.0))
 }
 
 // --- what happened ---
@@ -537,4 +577,23 @@ pub struct Held {
     pub expires_in_ms: u64,
     /// Whether it is you, in another tab.
     pub same_user: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_number_may_be_written_with_a_point() {
+        let check = |text: &str| serde_json::from_str::<CheckBody>(text).map(|body| body.fence).ok();
+        assert_eq!((check(r#"{"fence": 7}"#), check(r#"{"fence": 7.0}"#)), (Some(7), Some(7)));
+        for bad in ["7.5", "-1", "-1.0", "1e300", "null", "\"7\"", "true"] {
+            assert_eq!(check(&format!(r#"{{"fence": {bad}}}"#)), None, "{bad}");
+        }
+        let request =
+            |text: &str| serde_json::from_str::<RequestBody>(text).map(|body| body.countdown_seconds).ok();
+        assert_eq!(request(r#"{"fence": 1}"#), Some(None));
+        assert_eq!(request(r#"{"fence": 1, "countdown_seconds": null}"#), Some(None));
+        assert_eq!(request(r#"{"fence": 1, "countdown_seconds": 5.0}"#), Some(Some(5)));
+    }
 }

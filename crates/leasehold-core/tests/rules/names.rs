@@ -63,8 +63,8 @@ fn every_limit_is_inclusive() {
     assert!(
         Owner::parse(&text(Owner::MAX_BYTES)).is_ok() && Owner::parse(&text(Owner::MAX_BYTES + 1)).is_err()
     );
-    assert!(Reason::parse(&text(Reason::MAX_BYTES)).is_ok() && Reason::parse("").is_ok());
-    assert!(Reason::parse(&text(Reason::MAX_BYTES + 1)).is_err());
+    assert!(Reason::parse(&text(Reason::MAX_CHARS)).is_ok() && Reason::parse("").is_ok());
+    assert!(Reason::parse(&text(Reason::MAX_CHARS + 1)).is_err());
     for ttl in [Ttl::MIN, Ttl::MAX] {
         assert_eq!(Ttl::new(ttl.as_duration()), Ok(ttl));
     }

@@ -1,0 +1,245 @@
+//! Lets connections in, and shows those out that only take up room: too many from one address, too slow to say what they
+//! want, or too slow to take the answer.
+//!
+//! Nothing here knows what a request is about. Nothing that a peer does keeps others from being let in.
+
+mod gate;
+mod tls;
+mod watch;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use self::gate::{Gate, Place};
+use self::tls::Tls;
+use self::watch::{Activity, Answer, Watched, drive};
+use crate::config::{Config, Limits};
+use crate::metrics::{Cut, Metrics};
+
+/// Where a request comes from: the peer, or whom a trusted proxy speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress(pub IpAddr);
+
+/// How long to wait when the system has no more room for connections.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How many requests may be under way in one HTTP/2 connection.
+const STREAMS: u32 = 128;
+
+/// How much of what a peer sends is taken before it is looked at, by HTTP/2 stream and connection.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+
+/// How often an HTTP/2 peer is asked whether it is still there, and how long it has to answer.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_ANSWER: Duration = Duration::from_secs(10);
+
+/// What hyper wants for a head at least.
+const SMALLEST_HEAD: usize = 8 * 1024;
+
+/// Serves until the shutdown, and then until the requests under way are done, for at most `limits.drain`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    config: &Config,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let tls = config.tls.as_ref().map(Tls::open).transpose().map_err(io::Error::other)?;
+    let gate = Gate::new(&config.limits, metrics.clone());
+    let door = Arc::new(Door {
+        router,
+        http: http(&config.limits),
+        tls,
+        config: Arc::new(config.clone()),
+        metrics,
+        shutdown,
+    });
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            biased;
+            () = door.shutdown.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
+            (stream, peer) = accept(&listener) => door.admit(&gate, peer).map(|place| (stream, peer, place)),
+        };
+        if let Some((stream, peer, place)) = stream {
+            connections.spawn(door.clone().welcome(stream, peer, place));
+        }
+    }
+    drop(listener);
+    drain(connections, &door).await;
+    Ok(())
+}
+
+/// The next connection. When the system has no room for one, those who are there go on, and it is tried again.
+async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
+    let mut said = false;
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => return (stream, peer.ip().to_canonical()),
+            Err(error) if is_about_the_peer(&error) => {}
+            Err(error) => {
+                if !said {
+                    tracing::error!(%error, "no connection can be accepted, trying again");
+                    said = true;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Whether it was the peer that went away before it was let in.
+fn is_about_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Waits for the connections, which have been told that it is over.
+async fn drain(mut connections: JoinSet<()>, door: &Door) {
+    let all_gone = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(door.config.limits.drain, all_gone).await.is_err() {
+        tracing::warn!(connections = connections.len(), "cut, because they were not done in time");
+        (0..connections.len()).for_each(|_| door.metrics.connection_cut(Cut::ShuttingDown));
+        connections.shutdown().await;
+    }
+}
+
+/// What all connections share.
+struct Door {
+    router: Router,
+    http: Builder<TokioExecutor>,
+    tls: Option<Tls>,
+    config: Arc<Config>,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+}
+
+impl Door {
+    /// Room for one more connection, or none.
+    fn admit(&self, gate: &Gate, peer: IpAddr) -> Option<Place> {
+        match gate.enter(peer, self.config.trusts(peer)) {
+            Ok(place) => Some(place),
+            Err(full) => {
+                self.metrics.connection_refused(full);
+                tracing::debug!(%peer, ?full, "connection refused");
+                None
+            }
+        }
+    }
+
+    /// Serves one connection, from its first byte to its end.
+    async fn welcome(self: Arc<Self>, stream: TcpStream, peer: IpAddr, place: Place) {
+        // What is answered is whole: there is nothing to wait for.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.converse(stream, peer, place).await };
+        let handshake = tokio::time::timeout(self.config.limits.head_time, tls.accept(stream));
+        let agreed = tokio::select! {
+            () = self.shutdown.cancelled() => return,
+            agreed = handshake => agreed,
+        };
+        match agreed {
+            Ok(Ok(stream)) => self.converse(stream, peer, place).await,
+            _ => self.metrics.connection_cut(Cut::Tls),
+        }
+    }
+
+    async fn converse<S>(&self, stream: S, peer: IpAddr, place: Place)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let activity = Arc::new(Activity::new(&self.config.limits));
+        let watched = Watched::new(stream, activity.clone(), place);
+        let visitor = Visitor { router: self.router.clone(), peer, config: self.config.clone(), activity };
+        let activity = visitor.activity.clone();
+        let connection = self.http.serve_connection_with_upgrades(TokioIo::new(watched), visitor);
+        if let Some(cut) = drive(connection, &activity, &self.shutdown).await {
+            self.metrics.connection_cut(cut);
+            tracing::debug!(%peer, ?cut, "connection cut");
+        }
+    }
+}
+
+/// How HTTP is spoken. How long a head may take is up to [`watch`], which knows an idle connection from a slow one.
+fn http(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut http = Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(limits.head.max(SMALLEST_HEAD));
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_ANSWER);
+    http
+}
+
+/// The requests of one connection.
+#[derive(Clone)]
+struct Visitor {
+    router: Router,
+    peer: IpAddr,
+    config: Arc<Config>,
+    activity: Arc<Activity>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Visitor {
+    type Response = Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let under_way = self.activity.begin(request.version());
+        let address = client_address(self.peer, request.headers(), &self.config);
+        request.extensions_mut().insert(ClientAddress(address));
+        let answer = self.router.clone().oneshot(request.map(Body::new));
+        Box::pin(async move { Ok(answer.await?.map(|body| Answer::new(body, under_way))) })
+    }
+}
+
+/// Whom a request comes from. Every proxy writes down, at the end of `X-Forwarded-For`, where it got the request from:
+/// read from the end, the first that is not one of ours is the client. Whatever stands before it anybody can make up.
+fn client_address(peer: IpAddr, headers: &HeaderMap, config: &Config) -> IpAddr {
+    let mut address = peer;
+    let values = headers.get_all("x-forwarded-for").iter().rev();
+    let mut entries = values.flat_map(|value| value.to_str().unwrap_or_default().rsplit(','));
+    while config.trusts(address) {
+        match entries.next().and_then(parse_address) {
+            Some(before) => address = before,
+            None => break,
+        }
+    }
+    address
+}
+
+/// An address as proxies write it: with or without a port.
+fn parse_address(entry: &str) -> Option<IpAddr> {
+    let entry = entry.trim();
+    let bare = entry.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(entry);
+    let with_port = || entry.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
+    bare.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Watches what a connection does, and says when it has had its time.
+//!
+//! A connection that is between two requests may rest for a while; one that has begun to send the head of a request, or
+//! has never sent one, may not. (Hyper's own timeout cannot tell these apart: with it, whoever sends a heartbeat every
+//! ten seconds would find its connection closed just then.)
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::Version;
+use hyper::body::{Frame, SizeHint};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::UpgradeableConnection;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Visitor;
+use super::gate::Place;
+use crate::config::Limits;
+use crate::metrics::Cut;
+
+/// How long a connection may rest between two requests.
+const REST: Duration = Duration::from_secs(75);
+
+/// How long a connection that is told to close has to do so.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// What a connection is doing.
+pub(super) struct Activity {
+    state: Mutex<State>,
+    head_time: Duration,
+    /// How long a peer may take nothing of an answer that waits for it.
+    stall_time: Duration,
+}
+
+struct State {
+    /// How many requests are being answered.
+    under_way: usize,
+    is_http2: bool,
+    /// By when a whole head must be there, while one is coming in.
+    head_by: Option<Instant>,
+    /// Until when it may rest.
+    rest_until: Instant,
+    /// By when the peer must have taken something of what waits for it.
+    take_by: Option<Instant>,
+    /// Whether it has been told to close as soon as nothing is under way.
+    is_closing: bool,
+}
+
+impl State {
+    fn rest(&mut self) {
+        self.rest_until = Instant::now() + if self.is_closing { GOODBYE } else { REST };
+    }
+}
+
+/// What is due when the time of a connection is up.
+enum Due {
+    Cut(Cut),
+    Goodbye,
+}
+
+impl Activity {
+    /// A connection that was just made: the head of its first request is expected.
+    pub(super) fn new(limits: &Limits) -> Self {
+        let now = Instant::now();
+        let state = State {
+            under_way: 0,
+            is_http2: false,
+            head_by: Some(now + limits.head_time),
+            rest_until: now + REST,
+            take_by: None,
+            is_closing: false,
+        };
+        Self { state: Mutex::new(state), head_time: limits.head_time, stall_time: limits.body_time }
+    }
+
+    /// A request came in. It is under way until what this returns is dropped.
+    pub(super) fn begin(self: &Arc<Self>, version: Version) -> UnderWay {
+        let mut state = self.lock();
+        state.under_way += 1;
+        state.is_http2 = version == Version::HTTP_2;
+        state.head_by = None;
+        UnderWay(self.clone())
+    }
+
+    fn received(&self) {
+        let mut state = self.lock();
+        // In HTTP/2 it may be an answer to our ping, and whoever waits for an answer may be sending its body.
+        if state.under_way == 0 && !state.is_http2 && state.head_by.is_none() {
+            state.head_by = Some(Instant::now() + self.head_time);
+        }
+    }
+
+    fn wrote(&self, made_progress: bool) {
+        let mut state = self.lock();
+        if made_progress {
+            state.take_by = None;
+        } else if state.take_by.is_none() {
+            state.take_by = Some(Instant::now() + self.stall_time);
+        }
+    }
+
+    /// When its time is up if nothing changes, and what is due then.
+    fn deadline(&self) -> Option<(Instant, Due)> {
+        let state = self.lock();
+        let stalled = state.take_by.map(|by| (by, Due::Cut(Cut::Stalled)));
+        let quiet = match state.head_by {
+            _ if state.under_way > 0 => None,
+            Some(by) if !state.is_closing => Some((by, Due::Cut(Cut::Head))),
+            _ => Some((state.rest_until, Due::Goodbye)),
+        };
+        [stalled, quiet].into_iter().flatten().min_by_key(|(by, _)| *by)
+    }
+
+    /// It has been told to close. Half a head does not keep it open.
+    fn say_goodbye(&self) {
+        let mut state = self.lock();
+        state.is_closing = true;
+        state.rest();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request under way, until the last of its answer is sent.
+pub(super) struct UnderWay(Arc<Activity>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.under_way = state.under_way.saturating_sub(1);
+        state.rest();
+    }
+}
+
+/// The body of an answer.
+pub(super) struct Answer {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl Answer {
+    pub(super) fn new(body: Body, under_way: UnderWay) -> Self {
+        Self { body, _under_way: under_way }
+    }
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Drives a connection to its end; says so if it had to be cut.
+pub(super) async fn drive<S>(
+    connection: UpgradeableConnection<'_, TokioIo<Watched<S>>, Visitor, TokioExecutor>,
+    activity: &Activity,
+    shutdown: &CancellationToken,
+) -> Option<Cut>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut connection = pin!(connection);
+    let mut over = pin!(shutdown.cancelled());
+    let mut alarm = pin!(tokio::time::sleep(Duration::ZERO));
+    let mut is_closing = false;
+    // All that changes the deadline happens while the connection is polled, so looking afterwards is soon enough.
+    std::future::poll_fn(|cx| {
+        if !is_closing && over.as_mut().poll(cx).is_ready() {
+            is_closing = true;
+            activity.say_goodbye();
+            connection.as_mut().graceful_shutdown();
+        }
+        loop {
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            let Some((by, due)) = activity.deadline() else { return Poll::Pending };
+            if alarm.deadline() != by {
+                alarm.as_mut().reset(by);
+            }
+            if alarm.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            match due {
+                Due::Cut(cut) => return Poll::Ready(Some(cut)),
+                Due::Goodbye if is_closing => return Poll::Ready(None),
+                Due::Goodbye => {
+                    is_closing = true;
+                    activity.say_goodbye();
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// A stream that tells what passes through it, and that takes up its place for as long as it is there.
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Arc<Activity>,
+    _place: Place,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>, place: Place) -> Self {
+        Self { stream, activity, _place: place }
+    }
+
+    fn wrote<T>(&self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.activity.wrote(written.is_ready());
+        written
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.activity.received();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, data);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.wrote(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

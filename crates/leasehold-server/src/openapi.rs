@@ -1,0 +1,312 @@
+//! The OpenAPI document, made from the routes themselves, and the page that shows it to people.
+
+use std::fmt::Write;
+
+use leasehold_core::wire::documents::{Held, Problem};
+use leasehold_core::{LeaseId, Reason};
+use serde_json::{Value, json};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
+
+use crate::error::CODES;
+
+/// What the document begins with, before the routes add themselves.
+pub(crate) fn begin() -> OpenApi {
+    let scheme =
+        SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build());
+    let mut components = ComponentsBuilder::new().schema_from::<Held>().schema_from::<Problem>().build();
+    components.add_security_scheme("token", scheme);
+    let description =
+        "Only one at a time edits a document, and everybody else knows the moment that changes.";
+    let info = InfoBuilder::new()
+        .title("Leasehold: documents")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(description))
+        .build();
+    OpenApiBuilder::new()
+        .info(info)
+        .components(Some(components))
+        .security(Some([SecurityRequirement::new("token", Vec::<String>::new())]))
+        .build()
+}
+
+/// The finished document: every call says what it can be refused with.
+pub(crate) fn finish(openapi: &OpenApi) -> Value {
+    let mut document = serde_json::to_value(openapi).unwrap_or_default();
+    let paths = document.pointer_mut("/paths").and_then(Value::as_object_mut);
+    for (path, item) in paths.into_iter().flatten() {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            parameters_are_there_or_not(operation);
+            let takes_body = operation.get("requestBody").is_some();
+            let about_room = path.contains("{roomId}");
+            if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
+                add_refusals(responses, method, path, takes_body, about_room);
+            }
+        }
+    }
+    write_out_formats(&mut document);
+    if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        schemas.insert("LockState".into(), lock_state_schema());
+        schemas.insert("Problem".into(), problem_schema());
+    }
+    document
+}
+
+/// Says what the types check beyond what the macros can say: a lease id is no UUID of just any version.
+fn write_out_formats(part: &mut Value) {
+    let pattern = match part.get("format").and_then(Value::as_str) {
+        Some("uuid") => Some(LeaseId::PATTERN),
+        Some("reason") => Some(Reason::PATTERN),
+        _ => None,
+    };
+    if let (Some(pattern), Some(schema)) = (pattern, part.as_object_mut()) {
+        schema.remove("format");
+        schema.insert("pattern".into(), pattern.into());
+        if pattern == LeaseId::PATTERN {
+            schema.insert("minLength".into(), 36.into());
+            schema.insert("maxLength".into(), 36.into());
+        }
+    }
+    match part {
+        Value::Object(fields) => fields.values_mut().for_each(write_out_formats),
+        Value::Array(items) => items.iter_mut().for_each(write_out_formats),
+        _ => {}
+    }
+}
+
+/// A parameter that is missing is not `null`: it is not there.
+fn parameters_are_there_or_not(operation: &mut Value) {
+    for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(kind) = parameter.pointer_mut("/schema/type")
+            && let Some(real) =
+                kind.as_array().and_then(|kinds| kinds.iter().find(|kind| *kind != "null")).cloned()
+        {
+            *kind = real;
+        }
+    }
+}
+
+fn add_refusals(
+    responses: &mut serde_json::Map<String, Value>,
+    method: &str,
+    path: &str,
+    takes_body: bool,
+    about_room: bool,
+) {
+    let is_api = path.starts_with("/api/");
+    let mut statuses = vec![(503, "unavailable")];
+    if is_api {
+        statuses.extend([(400, "invalid"), (401, "unauthenticated"), (429, "too_many_requests")]);
+    }
+    if about_room {
+        statuses.extend([(404, "lock_not_found"), (403, "not_allowed")]);
+    }
+    if takes_body || method == "post" {
+        statuses.extend([(408, "too_slow"), (413, "too_large"), (415, "unsupported_media_type")]);
+    }
+    for (status, code) in statuses {
+        let response =
+            responses.entry(status.to_string()).or_insert_with(|| json!({ "description": title(code) }));
+        if let Some(response) = response.as_object_mut() {
+            response.entry("content").or_insert_with(problem_content);
+        }
+    }
+    for status in ["403", "404", "409", "410"] {
+        if let Some(response) = responses.get_mut(status).and_then(Value::as_object_mut) {
+            response.entry("content").or_insert_with(problem_content);
+        }
+    }
+}
+
+fn problem_content() -> Value {
+    json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
+}
+
+fn title(code: &str) -> &'static str {
+    CODES.iter().find(|row| row.2 == code).map_or("", |row| row.3)
+}
+
+/// What is there only while somebody holds the document is described as such: the generator would ask for all of it.
+fn lock_state_schema() -> Value {
+    let base = json!({
+        "type": "object",
+        "required": ["roomId", "locked", "seq"],
+        "properties": {
+            "roomId": { "type": "string", "description": "The document." },
+            "locked": { "type": "boolean", "description": "Whether somebody holds it." },
+            "seq": { "type": "integer", "format": "int64", "minimum": 0,
+                     "description": "The number of the last event of this document that is contained here." }
+        }
+    });
+    let locked = json!({ "if": { "properties": { "locked": { "const": true } } },
+                         "then": { "$ref": "#/components/schemas/LockView" } });
+    json!({ "description": "A document's lock as everybody who may see the document sees it.", "allOf": [base, locked] })
+}
+
+fn problem_schema() -> Value {
+    let codes: Vec<&str> = CODES.iter().map(|row| row.2).collect();
+    let held_codes = ["held", "requested_by_another"];
+    let base = json!({
+        "type": "object",
+        "required": ["type", "title", "status", "code"],
+        "properties": {
+            "type": { "type": "string", "format": "uri-reference", "description": "Where to read more." },
+            "title": { "type": "string", "description": "What went wrong, for people, in the language that was asked for." },
+            "status": { "type": "integer", "description": "The HTTP status." },
+            "code": { "type": "string", "enum": codes, "description": "What went wrong, for programs; stays the same over all versions." },
+            "detail": { "type": "string", "description": "What exactly, and what to do." },
+            "because": { "type": "string", "description": "Why the lease id that was sent is over." }
+        }
+    });
+    let held = json!({ "if": { "properties": { "code": { "enum": held_codes } } },
+                       "then": { "$ref": "#/components/schemas/Held" } });
+    json!({ "description": "What went wrong (RFC 9457).", "allOf": [base, held] })
+}
+
+// --- the page ---
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #2f6f4f; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { margin-bottom: 0 } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line) }
+section { border: 1px solid var(--line); border-radius: .5rem; margin: 1rem 0; padding: .75rem 1rem }
+h3 { margin: 0; font-size: 1rem } code, pre { font: .875rem/1.4 ui-monospace, monospace }
+h3 code { font-weight: 600 } .method { display: inline-block; min-width: 4.5rem; color: var(--accent) }
+table { border-collapse: collapse; width: 100%; margin: .5rem 0 } td, th { text-align: left; padding: .2rem .6rem .2rem 0; vertical-align: top; border-top: 1px solid var(--soft) }
+pre { background: var(--soft); padding: .75rem; border-radius: .5rem; overflow: auto } p { margin: .4rem 0 }
+nav a { margin-right: 1rem }";
+
+/// A page that shows the document to people. It loads nothing from anywhere, and needs no script.
+pub(crate) fn page(document: &Value) -> String {
+    let mut body = String::new();
+    for tag in ["Locks", "Hand-over", "Events", "Operating"] {
+        let _ = write!(body, "<h2 id=\"{tag}\">{tag}</h2>");
+        for (path, method, operation) in operations(document, tag) {
+            write_operation(&mut body, path, method, operation);
+        }
+    }
+    write_codes(&mut body);
+    write_schemas(&mut body, document);
+    let text = |pointer: &str| escape(document.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>\
+         <p>Version {version}. {description} The same for programs: <a href=\"/openapi.json\">openapi.json</a>.</p>\
+         <nav><a href=\"#Locks\">Locks</a><a href=\"#Hand-over\">Hand-over</a><a href=\"#Events\">Events</a>\
+         <a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
+         <p>Every call carries <code>Authorization: Bearer TOKEN</code> unless it says otherwise. Whose lock a call is about: \
+         the header <code>Lease-Id</code>, else the user's tab (<code>X-Tab-ID</code>, <code>-</code> without one).</p>\
+         <pre>curl -X POST -H \"Authorization: Bearer $TOKEN\" $URL/api/documents/minutes/lock</pre>{body}</body></html>",
+        title = text("/info/title"),
+        version = text("/info/version"),
+        description = text("/info/description"),
+    )
+}
+
+fn operations<'a>(document: &'a Value, tag: &'a str) -> impl Iterator<Item = (&'a str, &'a str, &'a Value)> {
+    let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
+    let all = paths.flat_map(|(path, item)| {
+        item.as_object()
+            .into_iter()
+            .flatten()
+            .map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
+    });
+    all.filter(move |(_, _, operation)| operation.pointer("/tags/0").and_then(Value::as_str) == Some(tag))
+}
+
+fn write_operation(body: &mut String, path: &str, method: &str, operation: &Value) {
+    let text = |name: &str| escape(operation.get(name).and_then(Value::as_str).unwrap_or_default());
+    let _ = write!(
+        body,
+        "<section><h3><code><span class=\"method\">{}</span> {}</code></h3><p><b>{}.</b> {}</p>",
+        method.to_uppercase(),
+        escape(path),
+        text("summary"),
+        text("description"),
+    );
+    if let Some(kind) = operation.pointer("/requestBody/content/application~1json/schema").map(type_name) {
+        let _ = write!(body, "<p>Body: {kind}</p>");
+    }
+    body.push_str("<table>");
+    for (status, response) in operation.get("responses").and_then(Value::as_object).into_iter().flatten() {
+        let shape =
+            response.get("content").and_then(Value::as_object).and_then(|content| content.values().next());
+        let shape = shape.and_then(|content| content.get("schema")).map(type_name).unwrap_or_default();
+        let description = escape(response.get("description").and_then(Value::as_str).unwrap_or_default());
+        let _ = write!(body, "<tr><td>{status}</td><td>{shape}</td><td>{description}</td></tr>");
+    }
+    body.push_str("</table></section>");
+}
+
+fn write_codes(body: &mut String) {
+    body.push_str("<h2 id=\"codes\">Codes</h2><table><tr><th>code</th><th>status</th><th>English</th><th>日本語</th></tr>");
+    for (_, status, code, english, japanese) in CODES {
+        let _ = write!(
+            body,
+            "<tr id=\"{code}\"><td><code>{code}</code></td><td>{}</td><td>{english}</td><td>{japanese}</td></tr>",
+            status.as_u16()
+        );
+    }
+    body.push_str("</table>");
+}
+
+fn write_schemas(body: &mut String, document: &Value) {
+    body.push_str("<h2 id=\"types\">Types</h2>");
+    for (name, schema) in
+        document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten()
+    {
+        let description = escape(schema.get("description").and_then(Value::as_str).unwrap_or_default());
+        let _ = write!(
+            body,
+            "<section id=\"type-{name}\"><h3><code>{name}</code></h3><p>{description}</p><table>"
+        );
+        write_fields(body, schema);
+        body.push_str("</table></section>");
+    }
+}
+
+fn write_fields(body: &mut String, schema: &Value) {
+    for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+        let inherited = part.get("then").unwrap_or(part);
+        if inherited.get("$ref").is_some() {
+            let _ = write!(body, "<tr><td colspan=\"3\">and all of {}</td></tr>", type_name(inherited));
+        }
+        write_fields(body, part);
+    }
+    for word in schema.get("enum").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        let _ = write!(body, "<tr><td colspan=\"3\"><code>{}</code></td></tr>", escape(word));
+    }
+    for (name, field) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let description = escape(field.get("description").and_then(Value::as_str).unwrap_or_default());
+        let _ = write!(
+            body,
+            "<tr><td><code>{name}</code></td><td>{}</td><td>{description}</td></tr>",
+            type_name(field)
+        );
+    }
+}
+
+/// A type by its name, linked if it is one of ours.
+fn type_name(schema: &Value) -> String {
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next()) {
+        return format!("<a href=\"#type-{name}\"><code>{name}</code></a>");
+    }
+    let parts = schema.get("oneOf").or_else(|| schema.get("allOf")).and_then(Value::as_array);
+    if let Some(named) = parts.into_iter().flatten().find(|part| part.get("$ref").is_some()) {
+        return type_name(named);
+    }
+    match schema.get("type") {
+        Some(Value::String(kind)) if kind == "array" => {
+            format!("list of {}", schema.get("items").map(type_name).unwrap_or_default())
+        }
+        Some(Value::String(kind)) => escape(kind),
+        Some(Value::Array(kinds)) => {
+            kinds.iter().filter_map(Value::as_str).next().map(escape).unwrap_or_default()
+        }
+        _ => String::new(),
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,177 @@
+//! How much one caller may ask for: requests a second, and event streams at a time.
+//!
+//! What is remembered about callers is bounded, however many there are or pretend to be.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use governor::clock::{Clock, DefaultClock};
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
+
+use crate::config::Limits;
+use crate::metrics::Metrics;
+
+/// How many callers are told apart. Beyond that, some share what one may ask for.
+const CALLERS: usize = 65_536;
+
+/// After so many requests, callers that have been quiet are forgotten.
+const TIDY_EVERY: usize = 4_096;
+
+/// Counts requests.
+pub struct Rates {
+    /// `None` when there is no limit.
+    limiter: Option<RateLimiter<u64, DashMapStateStore<u64>, DefaultClock>>,
+    clock: DefaultClock,
+    /// Callers are known by a hash that nobody outside can compute: it takes little room, and cannot be aimed at.
+    hash: RandomState,
+    since_tidied: AtomicUsize,
+}
+
+impl Rates {
+    /// The limits of `requests_per_second` and `burst`; zero means no limit.
+    pub fn new(limits: &Limits) -> Self {
+        let clock = DefaultClock::default();
+        let quota = NonZeroU32::new(limits.requests_per_second).map(|rate| {
+            let burst = NonZeroU32::new(limits.burst).unwrap_or(rate);
+            Quota::per_second(rate).allow_burst(burst)
+        });
+        let limiter = quota.map(|quota| RateLimiter::dashmap_with_clock(quota, clock.clone()));
+        Self { limiter, clock, hash: RandomState::new(), since_tidied: AtomicUsize::new(0) }
+    }
+
+    /// Counts a request of `who`; answers how long to wait if it is one too many.
+    pub fn check(&self, who: &str) -> Result<(), Duration> {
+        let Some(limiter) = &self.limiter else { return Ok(()) };
+        if self.since_tidied.fetch_add(1, Ordering::Relaxed) >= TIDY_EVERY {
+            self.since_tidied.store(0, Ordering::Relaxed);
+            limiter.retain_recent();
+            limiter.shrink_to_fit();
+        }
+        let mut key = self.hash.hash_one(who);
+        if limiter.len() >= CALLERS {
+            key %= CALLERS as u64;
+        }
+        limiter.check_key(&key).map_err(|not_until| not_until.wait_time_from(self.clock.now()))
+    }
+
+    /// About how many callers are remembered.
+    #[cfg(test)]
+    fn remembered(&self) -> usize {
+        self.limiter.as_ref().map_or(0, RateLimiter::len)
+    }
+}
+
+/// Counts the open event streams of every caller.
+#[derive(Clone)]
+pub struct Streams {
+    open: Arc<Mutex<HashMap<String, usize>>>,
+    per_caller: usize,
+    metrics: Metrics,
+}
+
+impl Streams {
+    /// The limit of `streams_per_caller`.
+    pub fn new(limits: &Limits, metrics: &Metrics) -> Self {
+        Self { open: Arc::default(), per_caller: limits.streams_per_caller, metrics: metrics.clone() }
+    }
+
+    /// One more stream of `who`, open until the permit is dropped; `None` if it would be one too many.
+    pub fn open(&self, who: &str) -> Option<StreamPermit> {
+        let mut open = self.lock();
+        let count = open.get(who).copied().unwrap_or(0);
+        if count >= self.per_caller {
+            return None;
+        }
+        open.insert(who.to_owned(), count + 1);
+        self.metrics.stream_opened();
+        Some(StreamPermit { streams: self.clone(), who: who.to_owned() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open event stream.
+pub struct StreamPermit {
+    streams: Streams,
+    who: String,
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        let mut open = self.streams.lock();
+        match open.get_mut(&self.who) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(open.remove(&self.who)),
+        }
+        self.streams.metrics.stream_closed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(requests_per_second: u32, burst: u32) -> Limits {
+        Limits { requests_per_second, burst, streams_per_caller: 2, ..Limits::default() }
+    }
+
+    #[test]
+    fn after_the_burst_one_has_to_wait_and_others_do_not() {
+        // So slow that no time in between counts.
+        let rates = Rates::new(&limits(1, 3));
+        for _ in 0..3 {
+            rates.check("anna").unwrap();
+        }
+        let wait = rates.check("anna").unwrap_err();
+        assert!(wait > Duration::ZERO && wait <= Duration::from_secs(1), "{wait:?}");
+        rates.check("ben").unwrap();
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let rates = Rates::new(&limits(0, 0));
+        assert!((0..10_000).all(|_| rates.check("anna").is_ok()));
+    }
+
+    #[test]
+    fn a_flood_of_callers_takes_a_bounded_room() {
+        // One request a second: nobody is forgotten while the test runs.
+        let rates = Rates::new(&limits(1, 1_000));
+        for caller in 0..3 * CALLERS {
+            // Those who share may be told to wait.
+            let _ = rates.check(&format!("caller-{caller}"));
+        }
+        assert!(rates.remembered() <= 2 * CALLERS, "{}", rates.remembered());
+    }
+
+    #[test]
+    fn quiet_callers_are_forgotten() {
+        let rates = Rates::new(&limits(1_000_000, 1));
+        for caller in 0..2 * TIDY_EVERY {
+            rates.check(&format!("caller-{caller}")).unwrap();
+        }
+        assert!(rates.remembered() < TIDY_EVERY * 3 / 2, "{}", rates.remembered());
+    }
+
+    #[test]
+    fn streams_count_while_they_are_open() {
+        let metrics = Metrics::new();
+        let streams = Streams::new(&limits(1, 1), &metrics);
+        let (first, second) = (streams.open("anna"), streams.open("anna"));
+        assert!(first.is_some() && second.is_some() && streams.open("anna").is_none());
+        assert!(streams.open("ben").is_some());
+        assert!(metrics.render().contains("leasehold_streams_open 2"));
+        drop(first);
+        assert!(streams.open("anna").is_some());
+        drop(second);
+        assert!(streams.lock().is_empty());
+        assert!(metrics.render().contains("leasehold_streams_open 0"));
+    }
+}

@@ -1,0 +1,376 @@
+//! What happens, as it happens: server-sent events, of one document or of all that the caller may see.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::Stream;
+use leasehold_core::wire::documents::{DocumentEvent, LockState, Ticket};
+use leasehold_core::{Position, RoomId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{RoomPath, lists};
+use crate::App;
+use crate::caller::{Caller, Level};
+use crate::error::{Code, Failure};
+use crate::hub::{Missed, Note, Notes};
+use crate::rates::StreamPermit;
+use crate::session::{Asked, Session, address, authenticate};
+use crate::views::{self, Moment};
+
+/// How often a silent stream shows that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How many locks one event of a snapshot carries.
+const SNAPSHOT: usize = 500;
+
+/// How a stream is begun.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct StreamQuery {
+    /// Go on after this event; the header `Last-Event-ID` does the same
+    last_event_id: Option<String>,
+    /// Instead of a token
+    ticket: Option<String>,
+}
+
+/// Somebody who listens.
+pub(crate) struct Listener {
+    session: Session,
+    after: Option<u64>,
+    permit: StreamPermit,
+}
+
+impl FromRequestParts<Arc<App>> for Listener {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
+        let Asked(query) = Asked::<StreamQuery>::from_request_parts(parts, app).await?;
+        let caller = match &query.ticket {
+            Some(ticket) => redeem(app, ticket, parts)?,
+            None => authenticate(app, &parts.headers, address(parts))?,
+        };
+        app.slow_down(caller.subject.as_str())?;
+        // What the browser adds when it reconnects is newer than what stands in the address.
+        let header =
+            parts.headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let last = header.or(query.last_event_id).filter(|last| !last.is_empty());
+        // An id that is none of ours gets a snapshot, like one that is too old.
+        let after = last.and_then(|last| last.parse().ok());
+        let permit = app.streams.open(caller.subject.as_str()).ok_or_else(too_many)?;
+        Ok(Self { session: lists::listener(caller), after, permit })
+    }
+}
+
+fn redeem(app: &App, ticket: &str, parts: &Parts) -> Result<Caller, Failure> {
+    app.tickets.redeem(ticket, (app.config.wall_clock)()).ok_or_else(|| {
+        app.metrics.auth_failed();
+        app.slow_down(&address(parts).to_string()).err().unwrap_or_else(|| {
+            let detail =
+                "the ticket is not ours or older than a minute; get a new one from POST /api/tickets";
+            Failure::new(Code::Unauthenticated).because_of(detail)
+        })
+    })
+}
+
+fn too_many() -> Failure {
+    Failure::new(Code::TooManyStreams)
+        .because_of("close one that you do not need; one stream of /api/events carries all documents")
+        .retry_after(Duration::from_secs(10))
+}
+
+/// Get a ticket for an event stream
+///
+/// `EventSource` cannot send a token. A ticket in the address stands in for it, for a minute.
+#[utoipa::path(post, path = "/api/tickets", tag = "Events", responses((status = 200, body = Ticket)))]
+pub(crate) async fn ticket(State(app): State<Arc<App>>, session: Session) -> Json<Ticket> {
+    Json(app.tickets.issue(&session.caller, (app.config.wall_clock)()))
+}
+
+/// Follow a document
+///
+/// Begins with a `snapshot`, or where `Last-Event-ID` left off. The ids are the document's own sequence: 1, 2, 3 …
+#[utoipa::path(
+    get, path = "/api/documents/{roomId}/events", tag = "Events",
+    params(RoomPath, StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),
+    responses((status = 200, content_type = "text/event-stream", body = DocumentEvent, description = "A stream of events"))
+)]
+pub(crate) async fn of_room(
+    State(app): State<Arc<App>>,
+    listener: Listener,
+    Path(room): Path<String>,
+) -> Result<Response, Failure> {
+    let room = listener.session.document(&room, Level::Read)?;
+    // From this moment on nothing is missed, however late the first byte is asked for.
+    let begun = listen_to_room(&app, &room, listener.after).await;
+    Ok(sse(room_stream(app, listener, room, begun)))
+}
+
+/// Follow all documents that you may see
+///
+/// Begins with a `snapshot` in one or more parts, or where `Last-Event-ID` left off. The ids grow, with gaps where
+/// something happened that you may not see.
+#[utoipa::path(
+    get, path = "/api/events", tag = "Events",
+    params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),
+    responses((status = 200, content_type = "text/event-stream", body = DocumentEvent, description = "A stream of events"))
+)]
+pub(crate) async fn of_all(State(app): State<Arc<App>>, listener: Listener) -> Response {
+    let begun = listen_to_all(&app, listener.after.map(Position)).await;
+    sse(all_stream(app, listener, begun))
+}
+
+fn sse(stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -> Response {
+    let headers = [("x-accel-buffering", "no"), ("cache-control", "no-store")];
+    (headers, Sse::new(stream).keep_alive(KeepAlive::new().interval(HEARTBEAT))).into_response()
+}
+
+/// Why a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
+    TokenExpired,
+    TooSlow,
+    ShuttingDown,
+}
+
+impl End {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::TokenExpired => "token_expired",
+            Self::TooSlow => "too_slow",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
+/// What a stream has to do next.
+enum Next {
+    Note(Arc<Note>),
+    /// The channel was closed under it: some events were missed.
+    Broken,
+    End(End),
+}
+
+/// The next thing that happens to a stream.
+async fn next(app: &App, notes: &mut Notes, expired: impl Future<Output = ()>) -> Next {
+    tokio::select! {
+        biased;
+        () = app.stop.cancelled() => Next::End(End::ShuttingDown),
+        () = expired => Next::End(End::TokenExpired),
+        note = notes.recv() => match note {
+            Ok(note) => Next::Note(note),
+            Err(RecvError::Lagged(_)) => Next::End(End::TooSlow),
+            Err(RecvError::Closed) => Next::Broken,
+        },
+    }
+}
+
+/// Completes when the caller's token ends.
+async fn expiry(app: Arc<App>, caller: Caller) {
+    let Some(expires_at) = caller.expires_at else { return std::future::pending().await };
+    let left = expires_at.saturating_mul(1_000).saturating_sub((app.config.wall_clock)());
+    tokio::time::sleep(Duration::from_millis(left)).await;
+}
+
+/// Tells the hub when a stream of a document is over, however it ends.
+struct Leaves {
+    app: Arc<App>,
+    room: RoomId,
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.app.hub.left(&self.room);
+    }
+}
+
+/// Begins to listen. Whoever seems to have missed something may only be ahead of the feed: it gets a moment to catch up.
+async fn listen_to_room(app: &App, room: &RoomId, after: Option<u64>) -> (Notes, Missed) {
+    let begun = app.hub.listen_to_room(room, after);
+    let (Missed::Unknown, Some(after)) = (&begun.1, after) else { return begun };
+    match app.read(room).await {
+        Ok(reading) if reading.slot.seq == after => (begun.0, Missed::Events(Vec::new())),
+        Ok(reading) if reading.slot.seq > after => {
+            app.hub.catch_up(reading.position).await;
+            app.hub.listen_to_room(room, Some(after))
+        }
+        _ => begun,
+    }
+}
+
+/// The same for all documents.
+async fn listen_to_all(app: &App, after: Option<Position>) -> (Notes, Missed) {
+    let begun = app.hub.listen_to_all(after);
+    let (Missed::Unknown, Some(after)) = (&begun.1, after) else { return begun };
+    match lists::newest(app).await {
+        Ok(newest) if newest >= after => {
+            app.hub.catch_up(after).await;
+            app.hub.listen_to_all(Some(after))
+        }
+        _ => begun,
+    }
+}
+
+fn room_stream(
+    app: Arc<App>,
+    listener: Listener,
+    room: RoomId,
+    begun: (Notes, Missed),
+) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    async_stream::stream! {
+        let Listener { session, mut after, permit: _permit } = listener;
+        let _leaves = Leaves { app: app.clone(), room: room.clone() };
+        let mut expired = std::pin::pin!(expiry(app.clone(), session.caller.clone()));
+        let mut begun = Some(begun);
+        loop {
+            let (mut notes, missed) = begun.take().unwrap_or_else(|| app.hub.listen_to_room(&room, after));
+            match missed {
+                Missed::Events(events) => for note in events {
+                    after = Some(note.seq);
+                    yield Ok(shown(note.seq, &note.event));
+                },
+                Missed::Unknown => match room_snapshot(&app, &session, &room).await {
+                    Some(state) => {
+                        after = Some(state.seq);
+                        yield Ok(snapshot(state.seq, &state));
+                    }
+                    None => { pause().await; continue; }
+                },
+            }
+            let end = loop {
+                match next(&app, &mut notes, expired.as_mut()).await {
+                    Next::End(end) => break Some(end),
+                    Next::Broken => break None,
+                    Next::Note(note) => match after {
+                        // The snapshot, or what was missed, contains it.
+                        Some(known) if note.seq <= known => {}
+                        Some(known) if note.seq != known + 1 => break None,
+                        _ => {
+                            after = Some(note.seq);
+                            yield Ok(shown(note.seq, &note.event));
+                        }
+                    },
+                }
+            };
+            if let Some(end) = end {
+                yield Ok(ended(&app, end));
+                return;
+            }
+            // Continuity is broken: begin anew with a snapshot.
+            after = None;
+        }
+    }
+}
+
+async fn room_snapshot(app: &App, session: &Session, room: &RoomId) -> Option<LockState> {
+    let reading = app.read(room).await.ok()?;
+    let moment = Moment::new(app, reading.now);
+    Some(views::lock_state(room, &reading.slot, &session.caller, &session.holds(), moment))
+}
+
+fn all_stream(
+    app: Arc<App>,
+    listener: Listener,
+    begun: (Notes, Missed),
+) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    async_stream::stream! {
+        let Listener { session, after, permit: _permit } = listener;
+        let mut after = after.map(Position);
+        let mut expired = std::pin::pin!(expiry(app.clone(), session.caller.clone()));
+        let mut begun = Some(begun);
+        loop {
+            let (mut notes, missed) = begun.take().unwrap_or_else(|| app.hub.listen_to_all(after));
+            // The numbers up to which the snapshot already contains the events of a document.
+            let mut contained: HashMap<String, u64> = HashMap::new();
+            match missed {
+                Missed::Events(events) => for note in events {
+                    after = Some(note.position);
+                    if sees(&session, &note) {
+                        yield Ok(shown(note.position.0, &note.event));
+                    }
+                },
+                Missed::Unknown => {
+                    let (mut from, mut begin) = (None, None);
+                    loop {
+                        let Ok(page) = lists::visible_page(&app, &session, "", from, SNAPSHOT).await else {
+                            pause().await;
+                            from = None;
+                            continue;
+                        };
+                        let position = *begin.get_or_insert(page.position);
+                        from = page.states.last().and_then(|last| RoomId::parse(&last.room_id).ok());
+                        contained.extend(page.states.iter().map(|state| (state.room_id.clone(), state.seq)));
+                        let part = SnapshotOfAll { documents: page.states, more: page.more };
+                        yield Ok(snapshot(position.0, &part));
+                        if !part.more { break; }
+                    }
+                    after = begin;
+                }
+            }
+            let end = loop {
+                match next(&app, &mut notes, expired.as_mut()).await {
+                    Next::End(end) => break Some(end),
+                    Next::Broken => break None,
+                    Next::Note(note) => {
+                        let known = after.is_some_and(|after| note.position <= after)
+                            || contained.get(note.room.as_str()).is_some_and(|seq| note.seq <= *seq);
+                        if !known && sees(&session, &note) {
+                            contained.remove(note.room.as_str());
+                            yield Ok(shown(note.position.0, &note.event));
+                        }
+                        after = after.max(Some(note.position));
+                    }
+                }
+            };
+            if let Some(end) = end {
+                yield Ok(ended(&app, end));
+                return;
+            }
+            after = None;
+        }
+    }
+}
+
+/// Part of the locks that the caller may see.
+#[derive(Serialize, ToSchema)]
+struct SnapshotOfAll {
+    documents: Vec<LockState>,
+    /// Whether another part follows.
+    more: bool,
+}
+
+fn sees(session: &Session, note: &Note) -> bool {
+    session.caller.grants.level(&note.room).is_some()
+}
+
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
+fn shown(id: u64, event: &DocumentEvent) -> Event {
+    written(Event::default().id(id.to_string()).event(event.event.as_str()), event)
+}
+
+fn snapshot(id: u64, state: &impl Serialize) -> Event {
+    written(Event::default().id(id.to_string()).event("snapshot"), state)
+}
+
+fn ended(app: &App, end: End) -> Event {
+    app.metrics.stream_ended(end.as_str());
+    written(Event::default().event("end"), &serde_json::json!({ "reason": end }))
+}
+
+fn written(event: Event, data: &impl Serialize) -> Event {
+    // Our own types always have a JSON form.
+    event.json_data(data).unwrap_or_default()
+}

@@ -1,0 +1,141 @@
+//! Requesting that a lock be handed over, and answering such a request.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use leasehold_core::time::whole_millis;
+use leasehold_core::wire::documents::{
+    AnswerBody, Answered, Asked, Grant, Holder, RequestBody, Told, ToldBody,
+};
+use leasehold_core::{Command, Fence, OnSilence, Outcome, Ttl};
+
+use super::{HolderHeaders, RoomPath, new_lease_id, refused};
+use crate::App;
+use crate::caller::{Holds, Level};
+use crate::error::Failure;
+use crate::session::{Body, Session};
+use crate::views::{self, Moment};
+
+/// How long the holder has to answer, and how long a request stands, unless the asker says otherwise.
+const SECONDS: u64 = 30;
+
+/// Request that the holder hands over
+///
+/// Repeat it with the same lease id while you wait, before it lapses; once it is granted, the answer is the lock.
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/request", tag = "Hand-over",
+    params(RoomPath),
+    request_body = RequestBody,
+    responses((status = 200, body = Grant, description = "It is yours"), (status = 202, body = Asked, description = "The holder is being asked"),
+              (status = 409, description = "Another lock by now, or somebody else has asked"),
+              (status = 410, description = "Refused, or withdrawn"))
+)]
+pub(crate) async fn request(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    Body(body): Body<RequestBody>,
+) -> Result<Response, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let seconds = |given: Option<u64>| Ttl::from_secs(given.unwrap_or(SECONDS));
+    let lease_id = session.lease_id(body.lease_id.as_ref())?.map_or_else(new_lease_id, Ok)?;
+    let command = Command::RequestHandover {
+        seen: Fence::new(body.fence)?,
+        bid: session.bid(&app, lease_id)?,
+        on_silence: body.on_silence.map_or(OnSilence::Refuse, OnSilence::from),
+        countdown: seconds(body.countdown_seconds)?,
+        patience: seconds(body.patience_seconds)?,
+    };
+    let applied = app.apply(&room, command).await?;
+    let moment = Moment::new(&app, applied.now);
+    match applied.outcome {
+        Outcome::Requested { held, request } => {
+            Ok((StatusCode::ACCEPTED, Json(views::asked(&held, &request, moment))).into_response())
+        }
+        Outcome::Granted { lease, .. } => Ok(Json(views::grant(&app, &lease, moment)).into_response()),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// Withdraw a request
+#[utoipa::path(
+    delete, path = "/api/documents/{roomId}/lock/request", tag = "Hand-over",
+    params(RoomPath,
+           ("Lease-Id" = String, Header, description = "The lease id of the request", format = "uuid")),
+    responses((status = 204, description = "Whatever the lease id stood for is over"))
+)]
+pub(crate) async fn withdraw(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+) -> Result<StatusCode, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let Holds::Lease(lease_id) = session.holds() else {
+        return Err(Failure::invalid("send the lease id of the request in the header Lease-Id"));
+    };
+    app.apply(&room, Command::Withdraw { lease_id }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Say that you know of a request
+///
+/// From then on your silence counts, as the request says.
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/request/told", tag = "Hand-over",
+    params(RoomPath, HolderHeaders),
+    request_body = ToldBody,
+    responses((status = 200, body = Told),
+              (status = 403, description = "The lock is another's"),
+              (status = 404, description = "No such request, or no lock"))
+)]
+pub(crate) async fn told(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    Body(body): Body<ToldBody>,
+) -> Result<Json<Told>, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let command = |claim| Command::HandoverTold { claim, request: body.request };
+    let applied = app.as_holder(&session, &room, command).await?;
+    match applied.outcome {
+        Outcome::Told { ends_at } => Ok(Json(Told { ends_in_ms: whole_millis(ends_at.since(applied.now)) })),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// Answer a request
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/request/answer", tag = "Hand-over",
+    params(RoomPath, HolderHeaders),
+    request_body = AnswerBody,
+    responses((status = 200, body = Answered),
+              (status = 403, description = "The lock is another's"),
+              (status = 404, description = "No such request, or no lock"))
+)]
+pub(crate) async fn answer(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    Body(body): Body<AnswerBody>,
+) -> Result<Json<Answered>, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let AnswerBody { request, hand_over } = body;
+    let lease = app.own_lease(&session, &room, &session.holds()).await?;
+    let asker = lease.request.as_ref().map(|request| views::holder(&request.bid.owner, &request.bid.meta));
+    let command = |claim| Command::AnswerHandover { claim, request, hand_over };
+    let applied = app.as_holder(&session, &room, command).await?;
+    match applied.outcome {
+        Outcome::HandedOver { to } => {
+            let unknown = || Holder { id: to.to_string(), name: to.to_string() };
+            let holder = asker.filter(|asker| asker.id == to.as_str()).unwrap_or_else(unknown);
+            Ok(Json(Answered { handed_over: true, holder }))
+        }
+        Outcome::Refused => {
+            Ok(Json(Answered { handed_over: false, holder: views::holder(&lease.owner, &lease.meta) }))
+        }
+        _ => Err(refused(&app, &session, applied)),
+    }
+}

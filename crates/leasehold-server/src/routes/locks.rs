@@ -1,0 +1,382 @@
+//! Locking a document: acquire, heartbeat, release, look, and what surrounds them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::future::join_all;
+use leasehold_core::lease::Claim;
+use leasehold_core::wire::documents::{
+    AcquireBody, CheckBody, Checked, ForceReleaseBody, Grant, Heartbeat, HeartbeatOf, HeartbeatResult,
+    Heartbeats, HeartbeatsBody, Leaving, LockState, ReleaseBody, ResumeBody, TakeOverBody,
+};
+use leasehold_core::{Command, Fence, LeaseId, Outcome, Reason, RoomId};
+use leasehold_store::Applied;
+
+use super::{HolderHeaders, LOOKS, RoomPath, busy, new_lease_id, refused};
+use crate::App;
+use crate::caller::{Holds, Level, claim};
+use crate::error::{Code, Failure};
+use crate::session::{BeaconBody, Body, OptionalBody, Session};
+use crate::views::{self, Moment};
+
+/// How many heartbeats one call may carry.
+const MOST_HEARTBEATS: usize = 500;
+
+/// Lock a document
+///
+/// Asking again is safe: the holder (the same user in the same tab, or whoever sends its lease id) gets its lock again,
+/// extended.
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock", tag = "Locks",
+    params(RoomPath, HolderHeaders),
+    request_body = Option<AcquireBody>,
+    responses((status = 200, body = Grant),
+              (status = 409, description = "Somebody else holds it"),
+              (status = 410, description = "The lease id that you sent is over"))
+)]
+pub(crate) async fn acquire(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    OptionalBody(body): OptionalBody<AcquireBody>,
+) -> Result<Json<Grant>, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let applied = match session.lease_id(body.lease_id.as_ref())? {
+        Some(lease_id) => bid(&app, &session, &room, lease_id).await?,
+        None => acquire_in_tab(&app, &session, &room).await?,
+    };
+    granted(&app, &session, applied)
+}
+
+async fn bid(app: &App, session: &Session, room: &RoomId, lease_id: LeaseId) -> Result<Applied, Failure> {
+    app.apply(room, Command::Acquire(session.bid(app, lease_id)?)).await
+}
+
+/// Acquires for a tab, which has its lock again if it holds it already, also when it asked twice at the same time.
+async fn acquire_in_tab(app: &App, session: &Session, room: &RoomId) -> Result<Applied, Failure> {
+    let holds = Holds::Tab(session.tab.clone());
+    for _ in 0..LOOKS {
+        let slot = app.read(room).await?.slot;
+        let own = session.caller.own(&slot, &holds).map(|lease| lease.lease_id);
+        let lease_id = own.map_or_else(new_lease_id, Ok)?;
+        let applied = bid(app, session, room, lease_id).await?;
+        match &applied.outcome {
+            Outcome::Lost { .. } => {}
+            Outcome::Held(held) if held.by == session.caller.subject => {
+                let slot = app.read(room).await?.slot;
+                if session.caller.own(&slot, &holds).is_none() {
+                    return Ok(applied);
+                }
+            }
+            _ => return Ok(applied),
+        }
+    }
+    Err(busy())
+}
+
+fn granted(app: &App, session: &Session, applied: Applied) -> Result<Json<Grant>, Failure> {
+    match applied.outcome {
+        Outcome::Granted { lease, .. } => Ok(Json(views::grant(app, &lease, Moment::new(app, applied.now)))),
+        _ => Err(refused(app, session, applied)),
+    }
+}
+
+/// Keep a lock: the heartbeat
+///
+/// Every 10 seconds by default. The answer also carries somebody's request that you hand it over.
+#[utoipa::path(
+    put, path = "/api/documents/{roomId}/lock", tag = "Locks",
+    params(RoomPath, HolderHeaders),
+    responses((status = 200, body = Heartbeat),
+              (status = 403, description = "Another's"),
+              (status = 404, description = "Nobody's, or expired"))
+)]
+pub(crate) async fn renew(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+) -> Result<Json<Heartbeat>, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let applied = app.as_holder(&session, &room, |claim| Command::Renew { claim, ttl: None }).await?;
+    match applied.outcome {
+        Outcome::Renewed(lease) => {
+            app.metrics.renewed();
+            Ok(Json(views::heartbeat(&app, &lease, Moment::new(&app, applied.now))))
+        }
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// Release a lock
+#[utoipa::path(
+    delete, path = "/api/documents/{roomId}/lock", tag = "Locks",
+    params(RoomPath, HolderHeaders),
+    responses((status = 204, description = "It is free"),
+              (status = 403, description = "Another's"),
+              (status = 404, description = "Nobody's, or expired"))
+)]
+pub(crate) async fn release(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+) -> Result<StatusCode, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let applied = app.as_holder(&session, &room, Command::Release).await?;
+    match applied.outcome {
+        Outcome::Released => Ok(StatusCode::NO_CONTENT),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// Look at a lock
+#[utoipa::path(
+    get, path = "/api/documents/{roomId}/lock", tag = "Locks",
+    params(RoomPath,
+           ("If-None-Match" = Option<String>, Header, description = "An ETag that you have")),
+    responses((status = 200, body = LockState, headers(("ETag" = String))), (status = 304, description = "As you know it"))
+)]
+pub(crate) async fn look(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let room = session.document(&room, Level::Read)?;
+    let reading = app.read(&room).await?;
+    let etag = views::etag(&reading.slot);
+    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let unchanged = known
+        .flat_map(|list| list.split(','))
+        .any(|known| matches!(known.trim(), "*") || known.trim() == etag);
+    let fixed = [
+        (ETAG, etag),
+        (CACHE_CONTROL, "private, no-cache".to_owned()),
+        (VARY, "Authorization, Lease-Id, X-Tab-ID".to_owned()),
+    ];
+    if unchanged {
+        return Ok((StatusCode::NOT_MODIFIED, fixed).into_response());
+    }
+    let moment = Moment::new(&app, reading.now);
+    let state = views::lock_state(&room, &reading.slot, &session.caller, &session.holds(), moment);
+    Ok((fixed, Json(state)).into_response())
+}
+
+/// Leave softly
+///
+/// For a page that is closed or reloaded, which look the same: the lock is cut to 5 seconds, within which the page can
+/// resume it. The lease id is the proof, so that `navigator.sendBeacon` can send this; no token is looked at.
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/release", tag = "Locks", security(()),
+    params(RoomPath),
+    request_body = ReleaseBody,
+    responses((status = 200, body = Leaving))
+)]
+pub(crate) async fn leave(
+    State(app): State<Arc<App>>,
+    from: crate::session::From,
+    Path(room): Path<String>,
+    BeaconBody(body): BeaconBody<ReleaseBody>,
+) -> Result<Json<Leaving>, Failure> {
+    app.slow_down(&from.0.to_string())?;
+    let (room, lease_id) = (RoomId::parse(&room)?, LeaseId::parse(&body.lease_id.0)?);
+    let not_found = || Failure::new(Code::LockNotFound);
+    let lease =
+        app.read(&room).await?.slot.lease.filter(|lease| lease.lease_id == lease_id).ok_or_else(not_found)?;
+    let grace = app.config.grace;
+    let applied = app.apply(&room, Command::SoftRelease { claim: claim(&lease), grace }).await?;
+    match applied.outcome {
+        Outcome::Shortened(lease) => {
+            let expires_in_ms = leasehold_core::time::whole_millis(lease.expires_at.since(applied.now));
+            Ok(Json(Leaving { expires_in_ms }))
+        }
+        _ => Err(not_found()),
+    }
+}
+
+/// Come back to a lock
+///
+/// For a page that was reloaded. The old lease id is over from then on: a copied tab cannot use it.
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/resume", tag = "Locks",
+    params(RoomPath),
+    request_body = ResumeBody,
+    responses((status = 200, body = Grant),
+              (status = 403, description = "Another's"),
+              (status = 404, description = "Nobody's, or expired"),
+              (status = 410, description = "It was over the moment you came back"))
+)]
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    Body(body): Body<ResumeBody>,
+) -> Result<Json<Grant>, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let lease_id = LeaseId::parse(&body.lease_id.0)?;
+    let next = body.next_lease_id.map(|next| LeaseId::parse(&next.0)).transpose()?;
+    let next = next.map_or_else(new_lease_id, Ok)?;
+    // When the call is repeated, the lease has its next id already.
+    let known = app.read(&room).await?.slot.lease.is_some_and(|lease| lease.lease_id == next);
+    let holds = Holds::Lease(if known { next } else { lease_id });
+    let lease = app.own_lease(&session, &room, &holds).await?;
+    let claim = Claim { lease_id, fence: lease.fence };
+    let applied = app.apply(&room, Command::Resume { claim, next }).await?;
+    granted(&app, &session, applied)
+}
+
+/// Take a lock from its holder
+///
+/// Needs `force` on the document, or that it is your own in another tab.
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/take-over", tag = "Locks",
+    params(RoomPath),
+    request_body = TakeOverBody,
+    responses((status = 200, body = Grant),
+              (status = 409, description = "It is another lock by now"),
+              (status = 410, description = "The lease id that you sent is over"))
+)]
+pub(crate) async fn take_over(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    Body(body): Body<TakeOverBody>,
+) -> Result<Json<Grant>, Failure> {
+    let room = session.document(&room, Level::Lock)?;
+    let (seen, reason) = (Fence::new(body.fence)?, given_reason(&body.reason)?);
+    let lease_id = session.lease_id(body.lease_id.as_ref())?.map_or_else(new_lease_id, Ok)?;
+    let seen_is_own = || async {
+        let lease = app.read(&room).await?.slot.lease;
+        Ok::<_, Failure>(lease.is_none_or(|lease| lease.owner == session.caller.subject))
+    };
+    if session.caller.grants.level(&room) < Some(Level::Force) && !seen_is_own().await? {
+        return Err(
+            Failure::new(Code::NotAllowed).because_of("taking another's lock needs force on the document")
+        );
+    }
+    let bid = session.bid(&app, lease_id)?;
+    let applied = app.apply(&room, Command::TakeOver { seen, bid, reason }).await?;
+    granted(&app, &session, applied)
+}
+
+/// End a lock by force
+///
+/// Nobody holds it afterwards. Needs `force` on the document.
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/force-release", tag = "Locks",
+    params(RoomPath),
+    request_body = ForceReleaseBody,
+    responses((status = 204, description = "It is free"),
+              (status = 404, description = "Nobody holds it"),
+              (status = 409, description = "It is another lock by now"))
+)]
+pub(crate) async fn force_release(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    Body(body): Body<ForceReleaseBody>,
+) -> Result<StatusCode, Failure> {
+    let room = session.document(&room, Level::Force)?;
+    let (seen, reason) = (Fence::new(body.fence)?, given_reason(&body.reason)?);
+    let by = session.caller.subject.clone();
+    let applied = app.apply(&room, Command::ForceRelease { seen, by, reason }).await?;
+    match applied.outcome {
+        Outcome::Released => Ok(StatusCode::NO_CONTENT),
+        Outcome::Lost { .. } => Err(Failure::new(Code::LockNotFound)),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// The reason for what is done to somebody else: it is kept, and so it must be there.
+fn given_reason(text: &str) -> Result<Reason, Failure> {
+    if text.trim().is_empty() {
+        return Err(Failure::invalid("the reason is empty; say why, the holder will see it"));
+    }
+    Ok(Reason::parse(text)?)
+}
+
+/// Is this fence still current?
+///
+/// Advice for whoever keeps the document; the real guard is a conditional write (`… WHERE lock_fence <= :fence`).
+#[utoipa::path(
+    post, path = "/api/documents/{roomId}/lock/check", tag = "Locks",
+    params(RoomPath),
+    request_body = CheckBody,
+    responses((status = 200, body = Checked))
+)]
+pub(crate) async fn check(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path(room): Path<String>,
+    Body(body): Body<CheckBody>,
+) -> Result<Json<Checked>, Failure> {
+    let room = session.document(&room, Level::Read)?;
+    let applied = app.apply(&room, Command::Check { fence: Fence::new(body.fence)? }).await?;
+    match applied.outcome {
+        Outcome::Checked { current, held } => Ok(Json(views::checked(current, held.as_ref()))),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// Keep many locks with one call
+///
+/// Each is answered as its own heartbeat would be.
+#[utoipa::path(
+    post, path = "/api/documents/heartbeat", tag = "Locks",
+    request_body = HeartbeatsBody,
+    responses((status = 200, body = Heartbeats))
+)]
+pub(crate) async fn renew_many(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Body(body): Body<HeartbeatsBody>,
+) -> Result<Json<Heartbeats>, Failure> {
+    if body.locks.len() > MOST_HEARTBEATS {
+        let rule =
+            format!("{} locks in one call, and at most {MOST_HEARTBEATS} are allowed", body.locks.len());
+        return Err(Failure::invalid(format!("{rule}; send several calls")));
+    }
+    let locks: Vec<(RoomId, LeaseId)> = body.locks.iter().map(parsed).collect::<Result<_, _>>()?;
+    // At the same time, so that they share one commit.
+    let locks =
+        join_all(locks.into_iter().map(|(room, lease_id)| renew_one(&app, &session, room, lease_id))).await;
+    Ok(Json(Heartbeats { locks }))
+}
+
+fn parsed(lock: &HeartbeatOf) -> Result<(RoomId, LeaseId), Failure> {
+    Ok((RoomId::parse(&lock.room_id)?, LeaseId::parse(&lock.lease_id.0)?))
+}
+
+async fn renew_one(app: &App, session: &Session, room: RoomId, lease_id: LeaseId) -> HeartbeatResult {
+    let room_id = room.to_string();
+    match try_renew(app, session, &room, lease_id).await {
+        Ok(heartbeat) => HeartbeatResult { room_id, status: 200, lock: Some(heartbeat), code: None },
+        Err(failure) => HeartbeatResult {
+            room_id,
+            status: failure.code.status().as_u16(),
+            lock: None,
+            code: Some(failure.code.word().to_owned()),
+        },
+    }
+}
+
+async fn try_renew(
+    app: &App,
+    session: &Session,
+    room: &RoomId,
+    lease_id: LeaseId,
+) -> Result<Heartbeat, Failure> {
+    let room = session.document(room.as_str(), Level::Lock)?;
+    let lease = app.own_lease(session, &room, &Holds::Lease(lease_id)).await?;
+    let applied = app.apply(&room, Command::Renew { claim: claim(&lease), ttl: None }).await?;
+    match applied.outcome {
+        Outcome::Renewed(lease) => {
+            app.metrics.renewed();
+            Ok(views::heartbeat(app, &lease, Moment::new(app, applied.now)))
+        }
+        _ => Err(Failure::new(Code::LockNotFound)),
+    }
+}

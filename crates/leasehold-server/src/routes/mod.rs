@@ -1,0 +1,138 @@
+//! The addresses of the documents door, one file per kind of call, each as thin as can be: parse, ask the store, show.
+
+// The macro that describes a route names its types in full.
+#![allow(unused_qualifications)]
+
+pub(crate) mod events;
+pub(crate) mod handover;
+pub(crate) mod lists;
+pub(crate) mod locks;
+pub(crate) mod service;
+
+use leasehold_core::lease::Lease;
+use leasehold_core::{Command, LeaseId, Outcome, RoomId};
+use leasehold_store::Applied;
+
+use crate::App;
+use crate::caller::{Holds, claim};
+use crate::error::{Code, Failure};
+use crate::session::Session;
+use crate::views::{self, Moment};
+
+/// How often a call looks again when what it saw was gone by the time it acted.
+const LOOKS: usize = 4;
+
+impl App {
+    pub(crate) async fn apply(&self, room: &RoomId, command: Command) -> Result<Applied, Failure> {
+        self.store.apply(room.key(), command).await.map_err(|error| self.store_failed(error))
+    }
+
+    /// The live lease of the document, if the request is by its holder: 404 when there is none, 403 when it is another's.
+    pub(crate) async fn own_lease(
+        &self,
+        session: &Session,
+        room: &RoomId,
+        holds: &Holds,
+    ) -> Result<Lease, Failure> {
+        let reading = self.read(room).await?;
+        match reading.slot.lease {
+            None => Err(Failure::new(Code::LockNotFound)),
+            Some(lease) if session.caller.is_own(&lease, holds) => Ok(lease),
+            Some(_) => Err(Failure::new(Code::NotHolder)),
+        }
+    }
+
+    /// Does something that only the holder may. If the lease was gone by then, it looks again who is there.
+    pub(crate) async fn as_holder(
+        &self,
+        session: &Session,
+        room: &RoomId,
+        command: impl Fn(leasehold_core::lease::Claim) -> Command,
+    ) -> Result<Applied, Failure> {
+        for _ in 0..LOOKS {
+            let lease = self.own_lease(session, room, &session.holds()).await?;
+            let applied = self.apply(room, command(claim(&lease))).await?;
+            if !matches!(applied.outcome, Outcome::Lost { .. }) {
+                return Ok(applied);
+            }
+        }
+        Err(busy())
+    }
+
+    pub(crate) async fn read(&self, room: &RoomId) -> Result<leasehold_store::Reading, Failure> {
+        self.store.read(room.key()).await.map_err(|error| self.store_failed(error))
+    }
+
+    fn store_failed(&self, error: leasehold_store::Error) -> Failure {
+        self.metrics.store_failed();
+        error.into()
+    }
+}
+
+/// Others were faster, again and again.
+fn busy() -> Failure {
+    Failure::new(Code::Unavailable)
+        .because_of("the lock changed hands while we looked; try again")
+        .retry_after(std::time::Duration::from_secs(1))
+}
+
+/// What every bid can come to, other than what was hoped for.
+fn refused(app: &App, session: &Session, applied: Applied) -> Failure {
+    let moment = Moment::new(app, applied.now);
+    match &applied.outcome {
+        Outcome::Held(_) | Outcome::RequestedByAnother { .. } => app.metrics.refused(),
+        Outcome::Lost { .. } => app.metrics.lost(),
+        _ => {}
+    }
+    match applied.outcome {
+        Outcome::Held(held) => Failure::held(views::held(&held, &session.caller, moment)),
+        Outcome::RequestedByAnother { held, by } => {
+            Failure::requested_by_another(views::held(&held, &session.caller, moment), by.as_str())
+        }
+        Outcome::Lost { because, .. } => Failure::lease_over(because),
+        Outcome::NoRequest => Failure::new(Code::NoRequest),
+        Outcome::OwnerIsFull => Failure::new(Code::TooManyLeases)
+            .because_of("release a lock that you do not need")
+            .retry_after(app.config.ttl.as_duration()),
+        Outcome::FencesExhausted => Failure::new(Code::Unavailable).because_of(
+            "the store has given out its last fence; whoever runs this server has to begin a new one",
+        ),
+        other => {
+            tracing::error!(?other, "the store answered with something that the rules do not know");
+            Failure::new(Code::Internal)
+        }
+    }
+}
+
+/// A lease id that nobody has seen.
+pub(crate) fn new_lease_id() -> Result<LeaseId, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        tracing::error!(%error, "the system has no randomness to give");
+        Failure::new(Code::Internal)
+    })?;
+    Ok(LeaseId::from_random(bytes))
+}
+
+/// Which document a call is about.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[allow(dead_code)] // describes it; the routes take it apart by themselves
+pub(crate) struct RoomPath {
+    /// The document
+    #[param(pattern = "^[A-Za-z0-9_=@,.;-]{1,128}$", rename = "roomId")]
+    room_id: String,
+}
+
+/// Whose lock a call is about.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // describes it; `Session` takes it apart
+pub(crate) struct HolderHeaders {
+    /// The lease id of the lock
+    #[param(format = "uuid", rename = "Lease-Id")]
+    lease_id: Option<String>,
+    /// Without a lease id: which tab of the user; `-` unless given
+    #[param(rename = "X-Tab-ID", pattern = "^[!-~]{1,128}$", min_length = 1, max_length = 128)]
+    tab_id: Option<String>,
+}

@@ -1,0 +1,60 @@
+//! What whoever runs the server looks at: is it alive, is it ready, how is it doing, what does it offer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{Html, IntoResponse, Response};
+
+use crate::App;
+use crate::error::{Code, Failure};
+
+/// How long the store may take before the server counts as not ready.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+
+/// Is the process alive?
+#[utoipa::path(get, path = "/healthz", tag = "Operating", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Can it serve?
+///
+/// It asks the store. While the server shuts down it says no, so that nobody is sent here any more.
+#[utoipa::path(get, path = "/readyz", tag = "Operating", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, Failure> {
+    let not_ready =
+        |why: &str| Failure::new(Code::Unavailable).because_of(why).retry_after(Duration::from_secs(1));
+    if app.stop.is_cancelled() {
+        return Err(not_ready("the server is shutting down"));
+    }
+    match tokio::time::timeout(READY_WITHIN, app.store.now()).await {
+        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "not ready");
+            Err(not_ready("the store does not answer as it should"))
+        }
+        Err(_) => Err(not_ready("the store does not answer in time")),
+    }
+}
+
+/// How is it doing?
+///
+/// In the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "Operating", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    (StatusCode::OK, [(CONTENT_TYPE, kind)], app.metrics.render()).into_response()
+}
+
+/// The OpenAPI document.
+pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], app.openapi.clone()).into_response()
+}
+
+/// The same for people.
+pub(crate) async fn docs(State(app): State<Arc<App>>) -> Html<String> {
+    Html(app.api_page.to_string())
+}

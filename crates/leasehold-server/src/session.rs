@@ -1,0 +1,231 @@
+//! What every request begins with: who calls, from where, about whose lease, and how often already.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use leasehold_core::lease::Bid;
+use leasehold_core::wire::Secret;
+use leasehold_core::{LeaseId, RoomId};
+use serde::de::DeserializeOwned;
+
+use crate::App;
+use crate::accept::ClientAddress;
+use crate::caller::{Caller, Holds, Level, TabId};
+use crate::error::{Code, Failure};
+
+/// A caller whose token was in order, and what its request says about whose lease it is about.
+pub(crate) struct Session {
+    pub(crate) caller: Caller,
+    lease_id: Option<LeaseId>,
+    pub(crate) tab: TabId,
+}
+
+impl FromRequestParts<Arc<App>> for Session {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
+        let caller = authenticate(app, &parts.headers, address(parts))?;
+        app.slow_down(caller.subject.as_str())?;
+        let lease_id = header(&parts.headers, "lease-id")?.map(LeaseId::parse).transpose()?;
+        let tab =
+            header(&parts.headers, "x-tab-id")?.map(TabId::parse).transpose()?.unwrap_or_else(TabId::none);
+        Ok(Self { caller, lease_id, tab })
+    }
+}
+
+/// The caller behind the token, or what is wrong with it. Whoever fails too often has to wait.
+pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Failure> {
+    let denied = match header(headers, AUTHORIZATION.as_str()) {
+        Ok(authorization) => match app.config.auth.authenticate(authorization) {
+            Ok(caller) => return Ok(caller),
+            Err(denied) => Failure::new(Code::Unauthenticated).because_of(denied.detail),
+        },
+        Err(failure) => failure,
+    };
+    app.metrics.auth_failed();
+    app.slow_down(&address.to_string())?;
+    Err(denied)
+}
+
+/// Where a request comes from; loopback when it does not come over a network at all.
+pub(crate) fn address(parts: &Parts) -> IpAddr {
+    parts.extensions.get::<ClientAddress>().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.0)
+}
+
+/// The text of a header that may be there once.
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Failure> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match (value.to_str(), values.next()) {
+        (Ok(text), None) => Ok(Some(text)),
+        (Ok(_), Some(_)) => Err(Failure::invalid(format!("the header {name} is there twice; send it once"))),
+        (Err(_), _) => Err(Failure::invalid(format!("the header {name} is not ASCII text"))),
+    }
+}
+
+impl Session {
+    /// A session of somebody who brought no headers about a lease.
+    pub(crate) fn new(caller: Caller, tab: TabId) -> Self {
+        Self { caller, lease_id: None, tab }
+    }
+
+    /// The document, if the caller may know of it and do this much with it.
+    pub(crate) fn document(&self, name: &str, needed: Level) -> Result<RoomId, Failure> {
+        let room = RoomId::parse(name)?;
+        match self.caller.grants.level(&room) {
+            // The same as for a document that is there and not locked: whether it exists is nobody else's business.
+            None => Err(Failure::new(Code::LockNotFound)),
+            Some(level) if level < needed => {
+                let (level, needed) = (level.as_str(), needed.as_str());
+                let detail = format!("it allows {level} on this document, and this needs {needed}");
+                Err(Failure::new(Code::NotAllowed).because_of(detail))
+            }
+            Some(_) => Ok(room),
+        }
+    }
+
+    /// The lease id of the request, be it in the header or in the body. The header says who calls, so it comes first.
+    pub(crate) fn lease_id(&self, in_body: Option<&Secret>) -> Result<Option<LeaseId>, Failure> {
+        let in_body = in_body.map(|secret| LeaseId::parse(&secret.0)).transpose()?;
+        Ok(self.lease_id.or(in_body))
+    }
+
+    /// Whose lease the request is about.
+    pub(crate) fn holds(&self) -> Holds {
+        self.lease_id.map_or_else(|| Holds::Tab(self.tab.clone()), Holds::Lease)
+    }
+
+    /// The caller's bid for a lock.
+    pub(crate) fn bid(&self, app: &App, lease_id: LeaseId) -> Result<Bid, Failure> {
+        let meta = self.caller.meta(&self.tab)?;
+        Ok(Bid { lease_id, owner: self.caller.subject.clone(), ttl: app.config.ttl, meta })
+    }
+}
+
+/// A JSON body, read whole within the limits.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
+        let is_json = is_json(request.headers());
+        let bytes = read(request, app).await?;
+        if !is_json {
+            return Err(not_json());
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that may be missing, or `null`.
+pub(crate) struct OptionalBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
+        let is_json = is_json(request.headers());
+        let bytes = read(request, app).await?;
+        match bytes.is_empty() {
+            true => Ok(Self(T::default())),
+            false if !is_json => Err(not_json()),
+            false if bytes.trim_ascii() == b"null" => Ok(Self(T::default())),
+            false => parse(&bytes).map(Self),
+        }
+    }
+}
+
+/// A JSON body under whatever type it comes: `sendBeacon` cannot say that it is JSON without asking first.
+pub(crate) struct BeaconBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for BeaconBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
+        parse(&read(request, app).await?).map(Self)
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+fn not_json() -> Failure {
+    Failure::new(Code::UnsupportedMediaType).because_of("send it with Content-Type: application/json")
+}
+
+async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
+    let reading = Bytes::from_request(request, &());
+    match tokio::time::timeout(app.config.limits.body_time, reading).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(rejection)) => Err(unread(&rejection, app)),
+        Err(_) => Err(Failure::new(Code::TooSlow)),
+    }
+}
+
+fn unread(rejection: &BytesRejection, app: &App) -> Failure {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        let detail = format!("at most {} bytes", app.config.limits.body);
+        return Failure::new(Code::TooLarge).because_of(detail);
+    }
+    Failure::invalid("the body did not arrive whole")
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    // A list of values in the right order would pass for an object.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|first| *first == b'[') {
+        return Err(Failure::invalid(
+            "the body is a list, and an object is expected; /docs shows what this call takes",
+        ));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        let place = format!("line {}, column {}", error.line(), error.column());
+        let words = error.to_string();
+        let names_a_field = ["missing field", "unknown field", "duplicate field"]
+            .iter()
+            .any(|start| words.starts_with(start));
+        // Where it is wrong is told, what stands there is not: it may be a secret.
+        let what = match error.classify() {
+            serde_json::error::Category::Data if names_a_field => words,
+            serde_json::error::Category::Data => {
+                format!("a value is not of the kind that is expected at {place}")
+            }
+            _ => format!("it is not JSON at {place}"),
+        };
+        Failure::invalid(format!("the body: {what}; /docs shows what this call takes"))
+    })
+}
+
+/// Where a request comes from.
+pub(crate) struct From(pub(crate) IpAddr);
+
+impl<S: Send + Sync> FromRequestParts<S> for From {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(address(parts)))
+    }
+}
+
+/// What stands after the question mark.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+        query.map(|query| Self(query.0)).map_err(|error| {
+            Failure::invalid(format!("what stands after the question mark: {}", error.body_text()))
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! Tells what is due by itself: expiries within a second, and once a minute a round that looks at everything.
+//!
+//! No decision waits for it (an expired lock is free whether or not anybody has noticed); it is there so that those who
+//! watch hear of it in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_store::{Settled, Store};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// How many keys are settled at a time.
+const AT_A_TIME: usize = 512;
+
+/// The longest time between two looks, half of what is promised.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// How often the background job cleans up.
+const CLEANING: Duration = Duration::from_secs(60);
+
+/// Settles what is due until the server shuts down.
+pub(crate) async fn sweep(store: Arc<dyn Store>, metrics: Metrics, stop: CancellationToken) {
+    let (mut since, mut pause) = (Instant::now(), Duration::ZERO);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        let due = since + pause;
+        let settled = store.settle_due(AT_A_TIME).await;
+        metrics.swept(due.elapsed());
+        since = Instant::now();
+        pause = match settled {
+            Ok(settled) => next_look(&settled),
+            Err(error) => {
+                metrics.store_failed();
+                tracing::warn!(%error, "what is due could not be told, trying again");
+                LONGEST_PAUSE
+            }
+        };
+    }
+}
+
+/// How long nothing will be due. As long as there may be more, none at all.
+fn next_look(settled: &Settled) -> Duration {
+    if settled.keys >= AT_A_TIME {
+        return Duration::ZERO;
+    }
+    settled.next_due.map_or(LONGEST_PAUSE, |due| due.since(settled.now).min(LONGEST_PAUSE))
+}
+
+/// The background job of every minute: whatever has expired and was not told yet is, down to the last one.
+pub(crate) async fn clean(store: Arc<dyn Store>, metrics: Metrics, stop: CancellationToken) {
+    let mut minutes = tokio::time::interval(CLEANING);
+    minutes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = minutes.tick() => {}
+        }
+        match clean_once(store.as_ref()).await {
+            Ok(keys) => tracing::debug!(keys, "cleaned up"),
+            Err(error) => {
+                metrics.store_failed();
+                tracing::warn!(%error, "the cleaning of this minute failed, the next one goes on");
+            }
+        }
+    }
+}
+
+async fn clean_once(store: &dyn Store) -> leasehold_store::Result<usize> {
+    let mut keys = 0;
+    loop {
+        let settled = store.settle_due(AT_A_TIME).await?;
+        keys += settled.keys;
+        if settled.keys < AT_A_TIME {
+            return Ok(keys);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What callers get to see of leases and events. Nothing here carries a lease id but what goes to its holder.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leasehold_core::event::{EndReason, Event, EventKind};
+use leasehold_core::lease::{self, Lease, Request};
+use leasehold_core::time::whole_millis;
+use leasehold_core::wire::Secret;
+use leasehold_core::wire::documents::{
+    Asked, Checked, DocumentEvent, EventName, Grant, HandoverRequest, Heartbeat, Held, Holder, LockState,
+    LockView, UnlockReason,
+};
+use leasehold_core::{LeaseId, Meta, Owner, RoomId, Slot, StoreTime};
+
+use crate::App;
+use crate::caller::{Caller, Holds, shown_name};
+
+/// A moment in which an answer is written: the store's time and the wall clock's.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    now: StoreTime,
+    wall_millis: u64,
+}
+
+impl Moment {
+    pub(crate) fn new(app: &App, now: StoreTime) -> Self {
+        Self { now, wall_millis: (app.config.wall_clock)() }
+    }
+
+    fn left(&self, until: StoreTime) -> Duration {
+        until.since(self.now)
+    }
+
+    /// A time of the store as the wall clock shows it.
+    fn shown(&self, time: StoreTime) -> String {
+        rfc3339(self.wall_millis + whole_millis(self.left(time)))
+    }
+}
+
+/// Milliseconds since 1970 as RFC 3339 has it.
+pub(crate) fn rfc3339(millis: u64) -> String {
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX).to_string()
+}
+
+pub(crate) fn holder(owner: &Owner, meta: &Meta) -> Holder {
+    Holder { id: owner.to_string(), name: shown_name(owner, meta).to_owned() }
+}
+
+pub(crate) fn grant(app: &App, lease: &Lease, moment: Moment) -> Grant {
+    Grant { lease_id: secret(lease.lease_id), lock: heartbeat(app, lease, moment) }
+}
+
+fn secret(lease_id: LeaseId) -> Secret {
+    Secret(lease_id.reveal())
+}
+
+pub(crate) fn heartbeat(app: &App, lease: &Lease, moment: Moment) -> Heartbeat {
+    Heartbeat {
+        fence: lease.fence.get(),
+        expires_at: moment.shown(lease.expires_at),
+        expires_in_ms: whole_millis(moment.left(lease.expires_at)),
+        ttl_seconds: lease.ttl.as_millis() / 1_000,
+        heartbeat_seconds: app.config.heartbeat.as_secs(),
+        holder: holder(&lease.owner, &lease.meta),
+        request: lease.request.as_deref().map(|request| handover_request(request, moment)),
+    }
+}
+
+fn handover_request(request: &Request, moment: Moment) -> HandoverRequest {
+    HandoverRequest {
+        id: request.seq,
+        by: holder(&request.bid.owner, &request.bid.meta),
+        on_silence: request.on_silence.into(),
+        countdown_ms: request.countdown.as_millis(),
+        ends_in_ms: request.silence_ends_at().map(|end| whole_millis(moment.left(end))),
+        lapses_in_ms: whole_millis(moment.left(request.lapses_at)),
+    }
+}
+
+pub(crate) fn asked(held: &lease::Held, request: &Request, moment: Moment) -> Asked {
+    Asked {
+        lease_id: secret(request.bid.lease_id),
+        request: handover_request(request, moment),
+        holder: holder(&held.by, &held.meta),
+        fence: held.fence.get(),
+        expires_in_ms: whole_millis(moment.left(held.until)),
+    }
+}
+
+/// Who is in the way of the caller.
+pub(crate) fn held(held: &lease::Held, caller: &Caller, moment: Moment) -> Held {
+    Held {
+        holder: holder(&held.by, &held.meta),
+        fence: held.fence.get(),
+        expires_at: moment.shown(held.until),
+        expires_in_ms: whole_millis(moment.left(held.until)),
+        same_user: held.by == caller.subject,
+    }
+}
+
+/// A document's lock as the caller may see it. The lease in the slot, if any, is live.
+pub(crate) fn lock_state(
+    room: &RoomId,
+    slot: &Slot,
+    caller: &Caller,
+    holds: &Holds,
+    moment: Moment,
+) -> LockState {
+    let lock = slot.lease.as_ref().map(|lease| LockView {
+        holder: holder(&lease.owner, &lease.meta),
+        fence: lease.fence.get(),
+        held_for_ms: whole_millis(moment.now.since(lease.acquired_at)),
+        expires_at: moment.shown(lease.expires_at),
+        expires_in_ms: whole_millis(moment.left(lease.expires_at)),
+        same_user: lease.owner == caller.subject,
+        yours: caller.is_own(lease, holds),
+        leaving: lease.leaving,
+        request: lease.request.as_deref().map(|request| handover_request(request, moment)),
+    });
+    LockState { room_id: room.to_string(), locked: lock.is_some(), seq: slot.seq, lock }
+}
+
+/// Changes whenever what [`lock_state`] says about the lock changes, other than by the passing of time.
+pub(crate) fn etag(slot: &Slot) -> String {
+    let until = slot.lease.as_ref().map_or(0, |lease| lease.expires_at.as_millis());
+    format!("W/\"{}-{until}\"", slot.seq)
+}
+
+pub(crate) fn checked(current: bool, held: Option<&lease::Held>) -> Checked {
+    Checked {
+        current,
+        locked: held.is_some(),
+        fence: held.map(|held| held.fence.get()),
+        holder: held.map(|held| holder(&held.by, &held.meta)),
+    }
+}
+
+/// An event as everybody who may see the document sees it. `name` is what is known as the holder's.
+pub(crate) fn document_event(room: &RoomId, event: &Event, name: &str) -> DocumentEvent {
+    let mut view = DocumentEvent {
+        event: EventName::DocumentLocked,
+        room_id: room.to_string(),
+        seq: event.seq,
+        fence: event.fence.get(),
+        holder: Holder { id: event.owner.to_string(), name: name.to_owned() },
+        expires_in_ms: None,
+        reason: None,
+        by: None,
+        note: None,
+        on_silence: None,
+        ends_in_ms: None,
+    };
+    tell(&mut view, event);
+    view
+}
+
+fn tell(view: &mut DocumentEvent, event: &Event) {
+    let in_ms = |time: &StoreTime| Some(whole_millis(time.since(event.at)));
+    match &event.kind {
+        EventKind::Granted { expires_at, .. } => view.expires_in_ms = in_ms(expires_at),
+        EventKind::Ended { because } => {
+            view.event = EventName::DocumentUnlocked;
+            tell_end(view, because);
+        }
+        EventKind::Shortened { expires_at } => {
+            (view.event, view.expires_in_ms) = (EventName::DocumentLeaving, in_ms(expires_at));
+        }
+        EventKind::Resumed { expires_at } => {
+            (view.event, view.expires_in_ms) = (EventName::DocumentResumed, in_ms(expires_at));
+        }
+        EventKind::HandoverRequested { by, on_silence } => {
+            (view.event, view.by) = (EventName::HandoverRequested, Some(by.to_string()));
+            view.on_silence = Some((*on_silence).into());
+        }
+        EventKind::HandoverTold { by, ends_at } => {
+            (view.event, view.by) = (EventName::HandoverTold, Some(by.to_string()));
+            view.ends_in_ms = in_ms(ends_at);
+        }
+        EventKind::HandoverRefused { by, .. } => {
+            (view.event, view.by) = (EventName::HandoverRefused, Some(by.to_string()));
+        }
+        EventKind::HandoverWithdrawn { by } => {
+            (view.event, view.by) = (EventName::HandoverWithdrawn, Some(by.to_string()));
+        }
+    }
+}
+
+fn tell_end(view: &mut DocumentEvent, because: &EndReason) {
+    let (reason, by, note) = match because {
+        EndReason::Released => (UnlockReason::Released, None, None),
+        EndReason::Expired => (UnlockReason::Expired, None, None),
+        EndReason::Disconnected => (UnlockReason::Disconnected, None, None),
+        EndReason::HandedOver { to } => (UnlockReason::HandedOver, Some(to), None),
+        EndReason::TakenOver { by, reason } | EndReason::ForceReleased { by, reason } => {
+            (UnlockReason::TakenOver, Some(by), Some(reason))
+        }
+    };
+    view.reason = Some(reason);
+    view.by = by.map(Owner::to_string);
+    view.note = note.map(|note| note.as_str().to_owned());
+}

@@ -1,0 +1,97 @@
+//! The audit as callers see it, over a restart and a crash.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_store::{Embedded, Store};
+use serde_json::{Value, json};
+
+use crate::harness::{House, User};
+
+fn house(store: &Arc<dyn Store>, audit: &Path) -> House {
+    House::on(store.clone(), |config| config.audit = Some(audit.to_owned()))
+}
+
+fn embedded(folder: &Path) -> Arc<dyn Store> {
+    Arc::new(Embedded::options().open(folder.join("leases.db")).unwrap())
+}
+
+/// Anna locks the document, and Ben does this to her lock.
+async fn disturb(house: &House, room: &str, call: &str, reason: &str) {
+    let path = format!("/api/documents/{room}/lock");
+    let grant = house.user("anna").post(&path, Value::Null).await.ok();
+    let body = json!({ "fence": grant["fence"], "reason": reason });
+    house.user("ben").post(&format!("{path}/{call}"), body).await.ok();
+}
+
+/// The entries that the user may see, once there are this many.
+async fn entries(user: &User, count: usize) -> Vec<Value> {
+    let look = async {
+        loop {
+            let page = user.get("/api/audit").await.ok();
+            let entries = page["entries"].as_array().unwrap().clone();
+            if entries.len() >= count {
+                return entries;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), look).await.expect("entries")
+}
+
+fn told(entry: &Value) -> [&str; 5] {
+    ["action", "roomId", "holder", "by", "reason"].map(|field| entry[field].as_str().unwrap())
+}
+
+/// Waits for the first line, from which on the audit misses nothing.
+async fn begun(audit: &Path) {
+    let look = async {
+        while std::fs::read_to_string(audit).is_ok_and(|text| text.is_empty()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), look).await.expect("the first line");
+}
+
+#[tokio::test]
+async fn take_overs_and_forced_releases_are_kept_and_shown_to_those_with_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, audit) = (embedded(folder.path()), folder.path().join("audit.jsonl"));
+    let house = house(&store, &audit);
+    begun(&audit).await;
+    disturb(&house, "minutes", "take-over", "on leave").await;
+    disturb(&house, "plans", "force-release", "a stuck tab").await;
+    let all = entries(&house.user("cora"), 2).await;
+    assert_eq!(told(&all[0]), ["taken_over", "minutes", "anna", "ben", "on leave"]);
+    assert_eq!(told(&all[1]), ["force_released", "plans", "anna", "ben", "a stuck tab"]);
+    let some = house.user_with("cora", json!({ "plans": "force", "minutes": "lock" }));
+    assert_eq!(entries(&some, 1).await.len(), 1);
+    let none = house.user_with("cora", json!({ "*": "lock" }));
+    assert!(entries(&none, 0).await.is_empty());
+    house.stranger().get("/api/audit").await.refused(401, "unauthenticated");
+    house.end().await;
+}
+
+#[tokio::test]
+async fn what_was_committed_when_the_server_died_is_in_the_audit_after_the_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, audit) = (embedded(folder.path()), folder.path().join("audit.jsonl"));
+    let first = house(&store, &audit);
+    begun(&audit).await;
+    disturb(&first, "a", "take-over", "first").await;
+    entries(&first.user("cora"), 1).await;
+    first.end().await;
+    // A server without an audit stands for the moment between the commit and the line.
+    let blind = House::on(store.clone(), |_| ());
+    disturb(&blind, "b", "take-over", "second").await;
+    blind.end().await;
+    let mut torn = std::fs::read(&audit).unwrap();
+    torn.extend_from_slice(br#"{"position":4,"at":"2026"#);
+    std::fs::write(&audit, torn).unwrap();
+    let second = house(&store, &audit);
+    let reasons: Vec<Value> =
+        entries(&second.user("cora"), 2).await.iter().map(|entry| entry["reason"].clone()).collect();
+    assert_eq!(reasons, ["first", "second"]);
+    second.end().await;
+}

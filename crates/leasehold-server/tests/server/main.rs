@@ -1,0 +1,13 @@
+//! The server, called as its callers do. What is about time runs on virtual time: a test of five minutes takes none.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::needless_pass_by_value)] // a test fails by panicking
+
+mod api;
+mod audit;
+mod connections;
+mod harness;
+mod matrix;
+mod openapi;
+mod streams;
+mod timelines;
+mod tokens;

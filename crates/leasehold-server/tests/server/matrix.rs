@@ -1,0 +1,156 @@
+//! Who may do what: every role on every call, with its own document, another's, and one that it has no grant for.
+//!
+//! What one has no grant for is answered the same on every call, byte for byte, whether or not anything is there.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, House, User};
+
+const HELD: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+
+/// Every call about a document: what it is, and what it sends to a document whose lock has this fence.
+fn calls() -> Vec<(&'static str, Method, &'static str, fn(u64) -> Value)> {
+    let nothing = |_| Value::Null;
+    vec![
+        ("acquire", Method::POST, "lock", nothing),
+        ("renew", Method::PUT, "lock", nothing),
+        ("look", Method::GET, "lock", nothing),
+        ("check", Method::POST, "lock/check", |fence| json!({ "fence": fence })),
+        ("events", Method::GET, "events", nothing),
+        ("request", Method::POST, "lock/request", |fence| json!({ "fence": fence })),
+        ("told", Method::POST, "lock/request/told", |_| json!({ "request": 1 })),
+        ("answer", Method::POST, "lock/request/answer", |_| json!({ "request": 1, "hand_over": false })),
+        ("withdraw", Method::DELETE, "lock/request", nothing),
+        ("resume", Method::POST, "lock/resume", |_| json!({ "lease_id": HELD })),
+        ("take over", Method::POST, "lock/take-over", |fence| json!({ "fence": fence, "reason": "why not" })),
+        (
+            "force release",
+            Method::POST,
+            "lock/force-release",
+            |fence| json!({ "fence": fence, "reason": "why not" }),
+        ),
+        ("release", Method::DELETE, "lock", nothing),
+    ]
+}
+
+async fn call(
+    user: &User,
+    (_, method, path, body): &(&str, Method, &str, fn(u64) -> Value),
+    room: &str,
+    fence: u64,
+) -> Answer {
+    let body = body(fence);
+    let body = (!body.is_null()).then(|| body.to_string());
+    let path = format!("/api/documents/{room}/{path}");
+    if path.ends_with("/events") {
+        return user.head_of(&path).await;
+    }
+    user.call(method.clone(), &path, body).await
+}
+
+/// What each call answers, by role: to the holder itself, and on another's lock.
+fn expected(role: &str, what: &str, own: bool) -> (u16, &'static str) {
+    match (role, what, own) {
+        (_, "look" | "check" | "events", _) => (200, ""),
+        ("read", ..) => (403, "not_allowed"),
+        (_, "acquire", false) => (409, "held"),
+        (_, "acquire" | "renew", true) => (200, ""),
+        (_, "release", true) => (204, ""),
+        (_, "renew" | "told" | "answer" | "resume" | "release", false) => (403, "not_holder"),
+        (_, "told" | "answer", true) => (404, "no_request"),
+        (_, "request", true | false) => (202, ""),
+        (_, "withdraw", _) => (204, ""),
+        (_, "resume", true) => (200, ""),
+        ("lock", "take over", false) => (403, "not_allowed"),
+        (_, "take over", _) => (200, ""),
+        ("lock", "force release", _) => (403, "not_allowed"),
+        ("force", "force release", _) => (204, ""),
+        other => panic!("{other:?} is not in the table"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_role_on_every_call_with_its_own_and_anothers_lock() {
+    for role in ["read", "lock", "force"] {
+        for own in [true, false] {
+            for one in calls() {
+                let house = House::new();
+                let user = house.user_with("user-a", json!({ "minutes": role }));
+                let owner = house.user(if own { "user-a" } else { "user-b" });
+                let fence = owner.post("/api/documents/minutes/lock", json!({ "lease_id": HELD })).await.ok()
+                    ["fence"]
+                    .as_u64()
+                    .unwrap();
+                let user = match one.0 {
+                    "withdraw" => user.and("lease-id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+                    _ => user,
+                };
+                let answer = call(&user, &one, "minutes", fence).await;
+                let (status, code) = expected(role, one.0, own);
+                let found = if answer.status.is_success() {
+                    (answer.status.as_u16(), String::new())
+                } else {
+                    answer.code()
+                };
+                assert_eq!(
+                    found,
+                    (status, code.to_owned()),
+                    "{role} {} own: {own}: {:?}",
+                    one.0,
+                    answer.bytes
+                );
+                house.end().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_has_no_grant_for_is_not_there() {
+    let house = House::new();
+    house.user("user-b").post("/api/documents/secret/lock", json!({ "lease_id": HELD })).await.ok();
+    let outsiders = [
+        house.user_with("user-a", json!({})),
+        house.user_with("user-a", json!({ "secre": "force", "secret2": "force", "x*": "force" })),
+    ];
+    // What the absence of a lock looks like to somebody who may see the document.
+    let absent = house.user("user-c").put("/api/documents/absent/lock").await;
+    absent.refused(404, "lock_not_found");
+    for user in outsiders {
+        for one in calls() {
+            for room in ["secret", "absent"] {
+                let answer = call(&user, &one, room, 1).await;
+                assert_eq!(
+                    (answer.status, &answer.bytes),
+                    (absent.status, &absent.bytes),
+                    "{} {room}",
+                    one.0
+                );
+                assert_eq!(answer.headers, absent.headers, "{} {room}", one.0);
+            }
+        }
+        // A soft release asks for no token, only for the right lease id.
+        let wrong = json!({ "lease_id": "7c9e6679-7425-40de-944b-e07fc1f90ae7" });
+        for room in ["secret", "absent"] {
+            let answer = user.post(&format!("/api/documents/{room}/lock/release"), wrong.clone()).await;
+            assert_eq!((answer.status, &answer.bytes), (absent.status, &absent.bytes), "{room}");
+        }
+        assert_eq!(user.get("/api/documents").await.ok(), json!({ "documents": [] }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_token_every_call_is_refused_alike() {
+    let house = House::new();
+    house.user("user-b").post("/api/documents/secret/lock", Value::Null).await.ok();
+    let mut bodies = std::collections::BTreeSet::new();
+    for one in calls() {
+        for room in ["secret", "absent"] {
+            let answer = call(&house.stranger(), &one, room, 1).await;
+            answer.refused(401, "unauthenticated");
+            bodies.insert(answer.bytes.to_vec());
+        }
+    }
+    assert_eq!(bodies.len(), 1);
+}
