@@ -3,6 +3,7 @@
 //! Whatever a developer or a CI machine does beyond plain cargo is here, so that both do the same.
 
 mod bench;
+mod fuzz_api;
 mod serve;
 mod services;
 mod sim;
@@ -24,8 +25,8 @@ use tools::Workspace;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Chore {
-    /// Build the program and say what can be done with it
-    Serve,
+    /// Build the program and start a server with made-up users on http://127.0.0.1:7420
+    Serve(serve::Options),
     /// Run every check there is, in stages
     Test(test::Options),
     /// Live through a simulated world and tell its story
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
 fn run(chore: &Chore) -> Result<bool> {
     let workspace = Workspace::find()?;
     match chore {
-        Chore::Serve => serve::run(&workspace),
+        Chore::Serve(options) => serve::run(&workspace, options),
         Chore::Test(options) => test::run(&workspace, options),
         Chore::Sim(options) => sim::run(&workspace, options),
         Chore::Soak(options) => soak::run(&workspace, options),

@@ -13,7 +13,7 @@ use comfy_table::{Table, presets};
 
 use crate::tally::{Report, count};
 use crate::tools::{self, Workspace};
-use crate::{services, sim, tidy, wasm};
+use crate::{fuzz_api, services, sim, tidy, wasm};
 
 /// Which stages to run.
 #[derive(Args)]
@@ -39,6 +39,11 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", about: "the house rules that the compiler does not know", run: tidy::stage },
     Stage { name: "lint", about: "clippy finds nothing", run: lint },
     Stage { name: "tests", about: "unit, integration and documentation tests; examples compile", run: tests },
+    Stage {
+        name: "api",
+        about: "the server answers as its OpenAPI document says, and never with 5xx",
+        run: fuzz_api::stage,
+    },
     Stage { name: "sim", about: "all laws hold for a thousand simulated hours", run: sim::stage },
     Stage { name: "docs", about: "the documentation builds without a warning", run: docs },
     Stage { name: "wasm", about: "the rules need nothing from a WebAssembly host", run: wasm::stage },

@@ -1,20 +1,37 @@
 //! The command `leasehold`: one file per command, and this one to choose between them.
 
+mod acquire;
+mod audit;
+mod check;
+mod completions;
+mod connection;
+mod logs;
 mod ls;
+mod man;
 mod out;
+mod release;
+mod renew;
+mod serve;
+mod signals;
 mod store;
+mod take_over;
 mod try_key;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use anyhow::Result;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use out::Out;
 
 /// Makes sure that only one party at a time works on a thing, and that everybody else knows.
 ///
-/// The commands here work on a local file, which several processes of this machine may share. Exit codes: 0 done,
-/// 1 failed, 2 wrong usage, 3 problems were found, 75 the lease is held by somebody else, 76 the lease was lost.
+/// `serve` is the server. `acquire`, `renew`, `release`, `take-over`, `check`, `watch` and `audit` talk to one; `try`
+/// and `store` work on a local file; `ls` does both.
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems were found or a fence is not current, 69 the server cannot
+/// be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not yours, 77 not allowed.
 #[derive(Parser)]
 #[command(name = "leasehold", version, max_term_width = 100)]
 struct Args {
@@ -26,16 +43,43 @@ struct Args {
 }
 
 #[derive(Subcommand)]
+// Made once: that one of them is large costs nothing.
+#[allow(clippy::large_enum_variant)]
 enum Command {
-    /// Try to get the lease on a key, and hold it until Ctrl-C.
+    /// Start a server.
+    Serve(serve::Args),
+    /// List who holds what, on a server or in a file (also beside a server that uses it).
+    Ls(ls::Args),
+    /// Watch what happens on a server as it happens.
+    ///
+    /// On a terminal it is a live view; in a pipe, or with --json, one event a line.
+    Watch(watch::Args),
+    /// Lock a document.
+    ///
+    /// Prints the lease id, once: the secret that proves the lock is yours. With --hold it is kept and renewed until
+    /// Ctrl-C instead.
+    Acquire(acquire::Args),
+    /// Keep a document locked for another while.
+    Renew(renew::Args),
+    /// Unlock a document.
+    Release(release::Args),
+    /// Take a lock from its holder.
+    TakeOver(take_over::Args),
+    /// Ask whether a fence is still the current one; ends with 3 if it is not.
+    Check(check::Args),
+    /// List who took or ended whose locks, and why.
+    Audit(audit::Args),
+    /// Try to get the lease on a key in a local file, and hold it until Ctrl-C.
     ///
     /// Open a second terminal and try the same key there: it will tell who holds it.
     Try(try_key::Args),
-    /// List the leases in a file, also beside a server that uses it.
-    Ls(ls::Args),
     /// Look after a file: check, repair, backup, restore.
     #[command(subcommand)]
     Store(store::Command),
+    /// Print a script that lets a shell complete this command.
+    Completions(completions::Args),
+    /// Write the manual pages.
+    Man(man::Args),
 }
 
 /// How a command ended, other than by an error.
@@ -43,6 +87,7 @@ enum Command {
 enum Ending {
     Done,
     ProblemsFound,
+    NotCurrent,
     Held,
     Lost,
 }
@@ -51,7 +96,7 @@ impl From<Ending> for ExitCode {
     fn from(ending: Ending) -> Self {
         Self::from(match ending {
             Ending::Done => 0,
-            Ending::ProblemsFound => 3,
+            Ending::ProblemsFound | Ending::NotCurrent => 3,
             // EX_TEMPFAIL: try again later.
             Ending::Held => 75,
             Ending::Lost => 76,
@@ -60,18 +105,55 @@ impl From<Ending> for ExitCode {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let matches = command().get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let out = Out::new(args.json);
-    let ended = match args.command {
-        Command::Try(args) => try_key::run(&args, &out),
-        Command::Ls(args) => ls::run(&args, &out),
-        Command::Store(command) => store::run(&command, &out),
-    };
-    match ended {
+    match run(args.command, &out) {
         Ok(ending) => ending.into(),
         Err(error) => {
             out.error(&error);
-            ExitCode::FAILURE
+            exit_code(&error).into()
         }
     }
+}
+
+fn run(command: Command, out: &Out) -> Result<Ending> {
+    match command {
+        Command::Serve(args) => serve::run(args, out),
+        Command::Ls(args) => ls::run(&args, out),
+        Command::Watch(args) => watch::run(&args, out),
+        Command::Acquire(args) => acquire::run(&args, out),
+        Command::Renew(args) => renew::run(&args, out),
+        Command::Release(args) => release::run(&args, out),
+        Command::TakeOver(args) => take_over::run(&args, out),
+        Command::Check(args) => check::run(&args, out),
+        Command::Audit(args) => audit::run(&args, out),
+        Command::Try(args) => try_key::run(&args, out),
+        Command::Store(command) => store::run(&command, out),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args, out),
+    }
+}
+
+/// The whole command line. What the environment holds is not shown in the help: it may be a secret.
+fn command() -> clap::Command {
+    fn discreet(command: clap::Command) -> clap::Command {
+        command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(discreet)
+    }
+    discreet(Args::command())
+}
+
+/// Runs a command that waits for something.
+fn run_async<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<serve::WrongUsage>() {
+        return 2;
+    }
+    if let Some(leasehold_client::Error::Http(error)) = error.downcast_ref() {
+        return connection::exit_code(error);
+    }
+    error.downcast_ref().map_or(1, connection::exit_code)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use leasehold_core::RoomId;
 use serde_json::{Value, json};
 
 /// Where a command's answers go.
@@ -53,6 +54,37 @@ impl Out {
     /// What else there is to know.
     pub(crate) fn hint(&self, text: &str) {
         self.line(&format!("  {DIM}{text}{PLAIN}"));
+    }
+
+    /// One of several facts below good news.
+    pub(crate) fn fact(&self, name: &str, text: &str) {
+        self.line(&format!("  {DIM}{name:<16}{PLAIN}{text}"));
+    }
+
+    /// Text as it is, such as lines to copy.
+    pub(crate) fn plain(&self, text: &str) {
+        self.line(text);
+    }
+
+    /// Something to know beside the answer, on standard error.
+    pub(crate) fn warn(&self, text: &str) {
+        let _ = writeln!(anstream::stderr(), "{YELLOW}!{PLAIN} {text}");
+    }
+
+    /// What happened to a document, as one object: `fields`, with `event` and `roomId` before them.
+    pub(crate) fn object(&self, event: &str, room: &RoomId, fields: Value) {
+        let mut object = json!({ "event": event, "roomId": room.as_str() });
+        if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
+            object.extend(fields);
+        }
+        self.value(&object);
+    }
+
+    /// A line; an error when nobody reads it any more.
+    pub(crate) fn try_line(&self, text: &str) -> std::io::Result<()> {
+        let mut stdout = anstream::stdout();
+        writeln!(stdout, "{text}")?;
+        stdout.flush()
     }
 
     fn line(&self, text: &str) {
@@ -110,6 +142,11 @@ pub(crate) fn duration(millis: u64) -> String {
         60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
         _ => format!("{}h {:02}m", seconds / 3_600, seconds % 3_600 / 60),
     }
+}
+
+/// Text from outside on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
 }
 
 /// A size as people say it.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use leasehold_store::StoreUrl;
 use leasehold_store::embedded::{self, Checked, Repaired};
 use serde_json::json;
 
@@ -15,7 +16,7 @@ pub(crate) enum Command {
     Check {
         /// The file.
         #[arg(env = "LEASEHOLD_STORE", default_value = "leases.db")]
-        file: PathBuf,
+        file: String,
     },
     /// Keep what is readable of a damaged file. The old one is kept under another name.
     Repair {
@@ -41,9 +42,23 @@ pub(crate) enum Command {
     },
 }
 
+/// The file that a store's URL names: `leases.db` and `embedded:leases.db` alike. A URL of another store is not repeated,
+/// because it may hold a password.
+pub(crate) fn file_of(url: &str) -> Result<PathBuf> {
+    match StoreUrl::parse(url)? {
+        StoreUrl::Embedded { path, .. } => Ok(path),
+        StoreUrl::Memory => anyhow::bail!("memory: is no file; name one, such as leases.db"),
+        StoreUrl::Postgres(_) => {
+            anyhow::bail!(
+                "that is a PostgreSQL database, no file; its leases are listed through its server (--url)"
+            )
+        }
+    }
+}
+
 pub(crate) fn run(command: &Command, out: &Out) -> Result<Ending> {
     match command {
-        Command::Check { file } => check(file, out),
+        Command::Check { file } => check(&file_of(file)?, out),
         Command::Repair { file, start_empty } => {
             let working = out.spinner(format!("reading {}", file.display()));
             let repaired = embedded::repair(file, *start_empty)?;

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Ending;
 use crate::out::{Out, duration};
+use crate::signals::Signals;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     meta: Vec<(String, String)>,
 }
 
-fn duration_arg(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration_arg(text: &str) -> Result<Duration, String> {
     parse_duration("duration", text).map_err(|error| error.to_string())
 }
 
@@ -58,7 +59,7 @@ async fn try_key(args: &Args, out: &Out) -> Result<Ending> {
     match acquired {
         Ok(guard) => hold(args, out, guard).await,
         Err(Error::TimedOut { key, held }) => {
-            let left = leasehold.store().now().await.map_or(Duration::ZERO, |now| held.until.since(now));
+            let left = leasehold.time_left(&held).await.unwrap_or_default();
             Ok(refused(out, key.as_str(), &held, left))
         }
         Err(error) => Err(error.into()),
@@ -93,6 +94,7 @@ fn refused(out: &Out, key: &str, held: &Held, left: Duration) -> Ending {
 }
 
 async fn hold(args: &Args, out: &Out, guard: Guard) -> Result<Ending> {
+    let mut signals = Signals::listen()?;
     let key = guard.key().clone();
     if out.is_json() {
         let ttl_ms = whole_millis(args.ttl);
@@ -108,7 +110,7 @@ async fn hold(args: &Args, out: &Out, guard: Guard) -> Result<Ending> {
     let lost = tokio::select! {
         lost = guard.lost() => Some(lost),
         () = sleep_or_forever(args.hold) => None,
-        ended = interrupted() => { ended?; None }
+        _ = signals.next() => None,
     };
     holding.finish_and_clear();
     match lost {
@@ -126,20 +128,6 @@ async fn sleep_or_forever(duration: Option<Duration>) {
         Some(duration) => sleep(duration).await,
         None => std::future::pending().await,
     }
-}
-
-/// Completes when somebody asks this process to end.
-async fn interrupted() -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted,
-            _ = terminate.recv() => Ok(()),
-        }
-    }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
 }
 
 fn report_lost(out: &Out, key: &str, lost: Lost) -> Ending {

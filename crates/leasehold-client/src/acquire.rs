@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use leasehold_core::lease::Bid;
 use leasehold_core::{
-    Backoff, Command, Held, HolderTime, Key, LeaseId, Lost, Meta, Outcome, Owner, Position, Ttl,
+    Backoff, Command, Held, Holder, HolderTime, Invalid, Key, LeaseId, Lost, Meta, Outcome, Owner, Position,
+    Ttl,
 };
 use leasehold_store::{Applied, Retry};
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::Backend;
 use crate::guard::Guard;
 use crate::{Error, Inner};
 
@@ -32,6 +34,9 @@ const TRIES: u32 = 4;
 
 /// How long the first answer may take, even when somebody does not want to wait for the lease.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// The longest that a server can keep an attempt back by `Retry-After`.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 const BETWEEN_TRIES: Backoff =
     Backoff { initial: Duration::from_millis(50), multiplier: 2.0, max: Duration::from_secs(1) };
@@ -78,13 +83,39 @@ impl AcquireOptions {
         self
     }
 
-    fn bid(&self) -> Result<Bid, Error> {
+    /// When to stop waiting.
+    pub(crate) fn patience(&self) -> (Option<Duration>, CancellationToken) {
+        (self.wait, self.cancel.clone().unwrap_or_default())
+    }
+
+    fn bid(&self, backend: &Backend) -> Result<Bid, Error> {
+        if backend.is_server() {
+            self.leave_it_to_the_server()?;
+        }
         Ok(Bid {
             lease_id: new_lease_id()?,
             owner: Owner::parse(self.owner.as_deref().unwrap_or(&this_program()))?,
             ttl: Ttl::new(self.ttl.unwrap_or(TTL))?,
             meta: Meta::new(self.meta.iter().cloned())?,
         })
+    }
+}
+
+impl AcquireOptions {
+    /// Behind a server, the token says who the owner is, and the server how long a lease lasts. Whoever says otherwise
+    /// would be misled in silence.
+    fn leave_it_to_the_server(&self) -> Result<(), Invalid> {
+        let refuse = |what, value: &str, rule: &str| Err(Invalid::new(what, value, rule, "leave it out"));
+        if let Some(owner) = &self.owner {
+            return refuse("owner", owner, "behind a server, the owner is whoever the token says");
+        }
+        if let Some(ttl) = self.ttl {
+            return refuse("TTL", &format!("{ttl:?}"), "behind a server, the TTL is the server's");
+        }
+        if let Some((name, _)) = self.meta.first() {
+            return refuse("meta", name, "behind a server, what others see of a holder comes from its token");
+        }
+        Ok(())
     }
 }
 
@@ -119,10 +150,10 @@ pub(crate) async fn try_acquire(
     })
 }
 
-pub(crate) async fn acquire(inner: &Arc<Inner>, key: &Key, options: AcquireOptions) -> Result<Guard, Error> {
-    let mut bidder = Bidder::new(inner, key, &options)?;
-    let cancelled = options.cancel.unwrap_or_default();
-    let patience = options.wait.map(|wait| wait.max(FIRST_ANSWER));
+pub(crate) async fn acquire(inner: &Arc<Inner>, key: &Key, options: &AcquireOptions) -> Result<Guard, Error> {
+    let mut bidder = Bidder::new(inner, key, options)?;
+    let (wait, cancelled) = options.patience();
+    let patience = wait.map(|wait| wait.max(FIRST_ANSWER));
     let (held, position) = tokio::select! {
         biased;
         () = cancelled.cancelled() => return Err(Error::Cancelled { key: key.clone() }),
@@ -137,17 +168,17 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, key: &Key, options: AcquireOptio
         biased;
         () = cancelled.cancelled() => return Err(Error::Cancelled { key: key.clone() }),
         granted = bidder.until_granted(&mut holder, position) => return granted,
-        () = sleep_or_forever(options.wait) => {}
+        () = sleep_or_forever(wait) => {}
     }
     Err(Error::TimedOut { key: key.clone(), held: holder })
 }
 
-fn no_answer() -> Error {
+pub(crate) fn no_answer() -> Error {
     let what = "it did not answer within the wait".into();
     Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::Unknown })
 }
 
-async fn sleep_or_forever(duration: Option<Duration>) {
+pub(crate) async fn sleep_or_forever(duration: Option<Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,
         None => std::future::pending().await,
@@ -163,28 +194,28 @@ enum Answer {
 /// Somebody who wants a lease, under one lease id for all its attempts: should the answer to one get lost, the next
 /// one finds out. When it is dropped with an attempt under way, the lease id is withdrawn, so that nobody is left with
 /// a lease that nobody knows of.
-struct Bidder<'a> {
-    inner: &'a Arc<Inner>,
-    key: &'a Key,
-    bid: Bid,
+pub(crate) struct Bidder<'a> {
+    pub(crate) inner: &'a Arc<Inner>,
+    pub(crate) key: &'a Key,
+    pub(crate) bid: Bid,
     heartbeat: Option<Duration>,
     under_way: bool,
 }
 
 impl<'a> Bidder<'a> {
-    fn new(inner: &'a Arc<Inner>, key: &'a Key, options: &AcquireOptions) -> Result<Self, Error> {
-        Ok(Self { inner, key, bid: options.bid()?, heartbeat: options.heartbeat, under_way: false })
+    pub(crate) fn new(inner: &'a Arc<Inner>, key: &'a Key, options: &AcquireOptions) -> Result<Self, Error> {
+        let bid = options.bid(&inner.backend)?;
+        Ok(Self { inner, key, bid, heartbeat: options.heartbeat, under_way: false })
     }
 
     /// Tries until it has the lease. `holder` is kept up to date on who is in the way, `seen` is the position at the
     /// last attempt.
-    async fn until_granted(&mut self, holder: &mut Held, mut seen: Position) -> Result<Guard, Error> {
+    async fn until_granted(&mut self, holder: &mut Held, seen: Position) -> Result<Guard, Error> {
+        let mut listening = self.inner.waiters.listen(self.key, seen);
         loop {
             // First listen, then look again: whatever happens after that look will be heard.
-            let listening = self.inner.waiters.listen(self.key, seen);
-            let (answer, position) = self.attempt().await?;
-            seen = position;
-            let left = match answer {
+            listening.mark();
+            let left = match self.attempt().await?.0 {
                 Answer::Granted(guard) => return Ok(guard),
                 Answer::Held(held, left) => {
                     *holder = held;
@@ -193,7 +224,7 @@ impl<'a> Bidder<'a> {
             };
             // Nobody is pushed a lease: when the key frees or expires, everybody who waits asks anew.
             tokio::select! {
-                () = listening.heard() => {}
+                () = listening.ended() => {}
                 () = tokio::time::sleep(left) => {}
             }
         }
@@ -201,46 +232,79 @@ impl<'a> Bidder<'a> {
 
     /// One attempt, and the position of the store's events at that moment.
     async fn attempt(&mut self) -> Result<(Answer, Position), Error> {
-        let (sent, applied) = self.send().await?;
-        let Applied { outcome, now, position } = applied;
-        let answer = match outcome {
-            Outcome::Granted { lease, .. } => {
-                Answer::Granted(Guard::new(self.inner, self.key.clone(), &lease, sent, self.heartbeat))
-            }
-            Outcome::Held(held) => {
+        let (sent, applied) = self.send(&Command::Acquire(self.bid.clone())).await?;
+        let (now, position) = (applied.now, applied.position);
+        let answer = match self.taken(sent, applied)? {
+            Taken::Granted(guard) => Answer::Granted(guard),
+            Taken::Held(held) => {
                 let left = held.until.since(now);
                 Answer::Held(held, left)
             }
-            Outcome::OwnerIsFull => return Err(Error::OwnerIsFull { owner: self.bid.owner.to_string() }),
-            Outcome::FencesExhausted => return Err(Error::FencesExhausted),
-            Outcome::Lost { because, .. } => return Err(Error::Lost(Lost::Told(because))),
-            other => return Err(against_the_rules(&other)),
+            Taken::Other(other) => return Err(against_the_rules(&other)),
         };
         Ok((answer, position))
     }
 
-    /// Sends one acquire, and again if the store has trouble that may pass. Answers when the successful one was sent.
-    async fn send(&mut self) -> Result<(HolderTime, Applied), Error> {
+    /// What a bid came to, whichever command made it.
+    pub(crate) fn taken(&self, sent: HolderTime, applied: Applied) -> Result<Taken, Error> {
+        match &applied.outcome {
+            Outcome::Granted { lease, .. } => {
+                let heartbeat = self.heartbeat.or_else(|| self.inner.backend.heartbeat());
+                Ok(Taken::Granted(Guard::new(self.inner, self.key.clone(), lease, sent, &applied, heartbeat)))
+            }
+            Outcome::Held(held) => Ok(Taken::Held(held.clone())),
+            Outcome::OwnerIsFull => Err(Error::OwnerIsFull { owner: self.bid.owner.to_string() }),
+            Outcome::FencesExhausted => Err(Error::FencesExhausted),
+            Outcome::Lost { because, .. } => Err(Error::Lost(Lost::Told(*because))),
+            _ => Ok(Taken::Other(applied.outcome)),
+        }
+    }
+
+    /// Sends one bid, and again if there is trouble that may pass. Answers when the successful one was sent.
+    pub(crate) async fn send(&mut self, command: &Command) -> Result<(HolderTime, Applied), Error> {
         let mut tries = 0;
         loop {
             let sent = self.inner.now();
             self.under_way = true;
-            let applied = self.inner.store.apply(self.key, Command::Acquire(self.bid.clone())).await;
+            let applied = self.inner.backend.apply(self.key, command.clone()).await;
             tries += 1;
             match applied {
+                Ok(applied) if self.is_too_late(sent, &applied) && tries < TRIES => {}
                 Ok(applied) => {
-                    self.under_way = false;
+                    // A request stands until it is answered, and is withdrawn by whoever leaves before.
+                    self.under_way = matches!(applied.outcome, Outcome::Requested { .. });
                     return Ok((sent, applied));
                 }
                 Err(error) if error.retry() == Retry::No => {
                     self.under_way = false;
-                    return Err(error.into());
+                    return Err(error);
                 }
-                Err(error) if tries == TRIES => return Err(error.into()),
-                Err(_) => tokio::time::sleep(BETWEEN_TRIES.jittered(tries, random())).await,
+                Err(error) if tries == TRIES => return Err(error),
+                Err(error) => tokio::time::sleep(pause_after(&error, tries)).await,
             }
         }
     }
+
+    /// Whether the answer took so long that the lease cannot be used any more. Asking again extends it.
+    fn is_too_late(&self, sent: HolderTime, applied: &Applied) -> bool {
+        match &applied.outcome {
+            Outcome::Granted { lease, .. } => !Holder::new(sent, lease.ttl).is_held(self.inner.now()),
+            _ => false,
+        }
+    }
+}
+
+/// What a bid came to.
+pub(crate) enum Taken {
+    Granted(Guard),
+    Held(Held),
+    Other(Outcome),
+}
+
+/// How long to wait after the `tries`-th failure in a row: a server may want to be left alone for longer.
+fn pause_after(error: &Error, tries: u32) -> Duration {
+    let wanted = error.retry_after().unwrap_or_default().min(LONGEST_PAUSE);
+    BETWEEN_TRIES.jittered(tries, random()).max(wanted)
 }
 
 impl Drop for Bidder<'_> {
@@ -256,7 +320,7 @@ impl Drop for Bidder<'_> {
     }
 }
 
-fn against_the_rules(outcome: &Outcome) -> Error {
+pub(crate) fn against_the_rules(outcome: &Outcome) -> Error {
     let what = format!("it answered an acquire with {outcome:?}, which the rules do not know");
     Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::No })
 }
@@ -267,11 +331,11 @@ impl Inner {
     }
 
     /// Sends a command that nobody waits for. Outside a runtime there is nobody to send it: the lease runs out.
-    pub(crate) fn apply_in_background(&self, key: &Key, command: Command, trouble: &'static str) {
+    pub(crate) fn apply_in_background(self: &Arc<Self>, key: &Key, command: Command, trouble: &'static str) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (store, key) = (self.store.clone(), key.clone());
+        let (inner, key) = (self.clone(), key.clone());
         runtime.spawn(async move {
-            if let Err(error) = store.apply(&key, command).await {
+            if let Err(error) = inner.backend.apply(&key, command).await {
                 tracing::warn!(%key, %error, "{trouble}; it will run out");
             }
         });

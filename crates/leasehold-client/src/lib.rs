@@ -62,6 +62,90 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
 //! ```
 //!
+//! # Behind a server
+//!
+//! The same guard works over HTTP, on the documents of a server (`leasehold serve`). Who the owner is and how long a
+//! lease lasts is the server's to say; a take-over or a request to hand over is heard at once, over its event stream:
+//!
+//! ```no_run
+//! # async fn example(token: &str) -> Result<(), leasehold_client::Error> {
+//! use leasehold_client::{AcquireOptions, Documents, Leasehold};
+//!
+//! let documents = Documents::at("https://leases.example.com").token(token).build()?;
+//! let leasehold = Leasehold::connect(documents);
+//! let lease = leasehold.acquire("doc/minutes", AcquireOptions::new()).await?;
+//! // … every save carries lease.fence() …
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Handing over
+//!
+//! Whoever wants to hear of requests asks for them. From the moment in which one is taken, silence counts as what
+//! [`HandoverRequest::on_silence`] says; the guard stops by itself before that could give the lease away:
+//!
+//! ```
+//! # async fn save() {}
+//! # async fn example() -> Result<(), leasehold_client::Error> {
+//! use leasehold_client::{AcquireOptions, HandoverOptions, Leasehold};
+//!
+//! let leasehold = Leasehold::open("memory:")?;
+//! let lease = leasehold.acquire("doc/minutes", AcquireOptions::owner("anna")).await?;
+//! let mut requests = lease.handover_requests();
+//!
+//! // Elsewhere, ben asks for it, and waits for the answer.
+//! let asking = tokio::spawn({
+//!     let leasehold = leasehold.clone();
+//!     let options = HandoverOptions::new().acquire(AcquireOptions::owner("ben"));
+//!     async move { leasehold.request_handover("doc/minutes", options).await }
+//! });
+//!
+//! if let Some(request) = requests.next().await {
+//!     println!("{} would like to go on here", request.name());
+//!     save().await; // first
+//!     request.hand_over().await?; // or request.refuse().await?
+//! }
+//! let ben = asking.await.unwrap()?.granted().unwrap();
+//! assert!(ben.fence() > lease.fence());
+//! # Ok(()) }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+//! ```
+//!
+//! # What happens to documents
+//!
+//! ```no_run
+//! # async fn example(documents: leasehold_client::Documents) -> Result<(), leasehold_client::http::Error> {
+//! use leasehold_client::{Notice, RoomId};
+//!
+//! let mut events = documents.events(Some(&RoomId::parse("minutes")?), None); // or None, for all documents
+//! while let Some(notice) = events.next().await {
+//!     match notice? {
+//!         Notice::Snapshot(state) => println!("locked: {}", state.locked),
+//!         Notice::Event(event) => println!("{} by {}", event.event.as_str(), event.holder.name),
+//!         Notice::Interrupted { why } => eprintln!("reconnecting: {why}"),
+//!         Notice::SnapshotOfAll { documents, .. } => println!("{} are locked", documents.len()),
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # Refusing stale saves
+//!
+//! [`FenceLayer`] goes around the routes that save: without the fence of the present lock (header `Lease-Fence`) they
+//! are not reached.
+//!
+//! ```no_run
+//! # fn example(documents: leasehold_client::Documents) -> axum::Router {
+//! use axum::{Extension, Router, http::request::Parts, routing::put};
+//! use leasehold_client::{Fence, FenceLayer, RoomId};
+//!
+//! let room = |parts: &Parts| RoomId::parse(parts.uri.path().strip_prefix("/documents/")?).ok();
+//! let app = Router::new()
+//!     .route("/documents/{id}", put(async |Extension(fence): Extension<Fence>| format!("saved with {fence}")))
+//!     .layer(FenceLayer::new(documents, room));
+//! # app }
+//! ```
+//!
 //! # What a lease can and cannot promise
 //!
 //! A program can be paused between looking at its lease and acting on it. [`Lease::check`] finds out as late as one
@@ -71,19 +155,32 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod backend;
+pub mod events;
+mod fence;
 mod guard;
+mod handover;
+pub mod http;
+mod remote;
 mod waiters;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold_core::{Held, Invalid, Key};
+use leasehold_core::{Held, Invalid, Key, Reason};
 use leasehold_store::Store;
 use leasehold_store::clock::{Clock, SystemClock};
 
+use backend::Backend;
+
 pub use acquire::{AcquireOptions, Attempt};
+pub use events::{Events, Notice};
+pub use fence::{FenceLayer, FenceService, LEASE_FENCE};
 pub use guard::{Guard, Lease};
-pub use leasehold_core::{Fence, Lost};
+pub use handover::{Handover, HandoverOptions, HandoverRequest, HandoverRequests};
+pub use http::Documents;
+pub use leasehold_core::{Fence, LeaseId, Lost, OnSilence, RoomId};
 pub use leasehold_store::Retry;
 pub use tokio_util::sync::CancellationToken;
 
@@ -94,7 +191,7 @@ pub struct Leasehold {
 }
 
 struct Inner {
-    store: Arc<dyn Store>,
+    backend: Backend,
     clock: Arc<dyn Clock>,
     waiters: waiters::Waiters,
 }
@@ -113,24 +210,60 @@ impl Leasehold {
 
     /// The same, with a clock for the holders' deadlines that is not the machine's. For tests.
     pub fn with_clock(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        let waiters = waiters::Waiters::new(store.clone());
-        Self { inner: Arc::new(Inner { store, clock, waiters }) }
+        let waiters = waiters::Waiters::of_store(store.clone());
+        Self { inner: Arc::new(Inner { backend: Backend::Store(store), clock, waiters }) }
     }
 
-    /// The store, for what this type does not offer: lists, events, commands.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.inner.store
+    /// The leases behind a server. Its keys are `doc/` and the name of a document; who the owner is, and how long a
+    /// lease lasts, is the server's to say. The rest is as with a store.
+    pub fn connect(documents: Documents) -> Self {
+        let clock = Arc::new(SystemClock);
+        let waiters = waiters::Waiters::of_server(documents.clone());
+        let backend = Backend::Server(remote::Remote::new(documents, clock.clone()));
+        Self { inner: Arc::new(Inner { backend, clock, waiters }) }
+    }
+
+    /// The store, for what this type does not offer: lists, events, commands. There is none behind a server: ask
+    /// [`Documents`] instead.
+    pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        match &self.inner.backend {
+            Backend::Store(store) => Some(store),
+            Backend::Server(_) => None,
+        }
+    }
+
+    /// How long a holder that was in the way has left, unless it renews its lease.
+    pub async fn time_left(&self, held: &Held) -> Result<Duration, Error> {
+        self.inner.backend.time_left(held).await
     }
 
     /// Acquires the lease on `key`, and waits for it while somebody else has it: until [`AcquireOptions::wait`] is
     /// over, [`AcquireOptions::cancel`] is cancelled, or the future is dropped.
     pub async fn acquire(&self, key: &str, options: AcquireOptions) -> Result<Guard, Error> {
-        acquire::acquire(&self.inner, &Key::parse(key)?, options).await
+        acquire::acquire(&self.inner, &Key::parse(key)?, &options).await
     }
 
     /// Acquires the lease on `key` if it is free at this moment.
     pub async fn try_acquire(&self, key: &str, options: AcquireOptions) -> Result<Attempt, Error> {
         acquire::try_acquire(&self.inner, &Key::parse(key)?, &options).await
+    }
+
+    /// Takes the lease on `key` from its holder, whose fence one has seen. Whether one may is for a server to say;
+    /// with a store of one's own, one may. The holder learns it, and the reason.
+    pub async fn take_over(
+        &self,
+        key: &str,
+        seen: Fence,
+        reason: &str,
+        options: AcquireOptions,
+    ) -> Result<Attempt, Error> {
+        handover::take_over(&self.inner, &Key::parse(key)?, seen, Reason::parse(reason)?, &options).await
+    }
+
+    /// Requests that the holder hands the lease on `key` over, and waits for the answer. The request is withdrawn when
+    /// the wait ends before, or the future is dropped. A key that is free is acquired.
+    pub async fn request_handover(&self, key: &str, options: HandoverOptions) -> Result<Handover, Error> {
+        handover::request(&self.inner, &Key::parse(key)?, &options).await
     }
 
     /// Runs `work` while holding the lease on `key`. The work is cancelled, and [`Error::Lost`] answered, when the
@@ -178,6 +311,9 @@ pub enum Error {
     /// The store did not do it; its own words say what to do about it.
     #[error(transparent)]
     Store(#[from] leasehold_store::Error),
+    /// The server did not do it; its own words say what to do about it.
+    #[error(transparent)]
+    Http(#[from] http::Error),
     /// The wait is over, and somebody else still has the lease.
     #[error("{key} is still held by {}; wait longer, or ask them to hand it over", held.by)]
     TimedOut {
@@ -215,10 +351,19 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Store(error) => error.retry(),
+            Self::Http(error) => error.retry(),
             Self::TimedOut { .. } | Self::Cancelled { .. } | Self::Lost(_) | Self::OwnerIsFull { .. } => {
                 Retry::Safe
             }
             Self::Invalid(_) | Self::FencesExhausted => Retry::No,
+        }
+    }
+
+    /// How long to wait before that, if whoever refused it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Http(error) => error.retry_after(),
+            _ => None,
         }
     }
 }

@@ -1,15 +1,23 @@
-//! Wakes those who wait for a key when its lease ends.
+//! Tells those who listen what happens to a key: whoever waits for it hears that it freed, its holder hears that
+//! somebody wants it.
 //!
-//! One task follows the store's events for all waiters together, and only while there are any. It also settles what is
-//! due, so that an expiry is heard of even if nobody else looks.
+//! On a store, one task follows the events for all listeners together, and only while there are any. It also settles
+//! what is due, so that an expiry is heard of even if nobody else looks. On a server there is one event stream for each
+//! key that somebody listens to. Whatever is heard is a hint to look: nothing is decided by it but that a lease is over.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{EventKind, Key, Position};
+use leasehold_core::lease::LossReason;
+use leasehold_core::wire::documents::{DocumentEvent, EventName, LockState, UnlockReason};
+use leasehold_core::{Event, EventKind, Key, Position, RoomId};
 use leasehold_store::{Feed, MAX_EVENTS, Store};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::events::Notice;
+use crate::http::Documents;
 
 /// How many keys are settled at a time.
 const SETTLE: usize = 256;
@@ -17,59 +25,132 @@ const SETTLE: usize = 256;
 /// The longest time between two looks at what is due, and the wait after the store had trouble.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long to leave a server alone that does not let us listen. Those who wait look by themselves meanwhile.
+const NOT_LISTENING: Duration = Duration::from_secs(15);
+
 pub(crate) struct Waiters {
-    store: Arc<dyn Store>,
+    source: Source,
     state: Arc<Mutex<State>>,
+}
+
+enum Source {
+    Store(Arc<dyn Store>),
+    Server(Documents),
 }
 
 #[derive(Default)]
 struct State {
-    /// Who waits for which key, told by a change of the channel. A key is taken out when its last waiter leaves.
-    waiting: HashMap<Key, watch::Sender<()>>,
-    /// Whether the task is there.
+    /// Who listens to which key. A key is taken out when its last listener leaves.
+    listening: HashMap<Key, Entry>,
+    /// Whether the task that follows the store is there.
     followed: bool,
 }
 
-/// Somebody who waits for a key.
+#[derive(Default)]
+struct Entry {
+    heard: watch::Sender<Heard>,
+    /// The task that follows the key, where each has its own.
+    follower: Option<AbortHandle>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(follower) = &self.follower {
+            follower.abort();
+        }
+    }
+}
+
+/// What has been heard about a key. The numbers count; what matters is that they change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// How often it became free, or may have.
+    pub(crate) ended: u64,
+    /// The fence of the last lease that ended, and why it did.
+    pub(crate) last_end: Option<(u64, LossReason)>,
+    /// How often somebody asked for it, took that back, or was answered; or may have.
+    pub(crate) asked: u64,
+    /// The newest fence.
+    pub(crate) fence: u64,
+}
+
+/// Somebody who listens to a key.
 pub(crate) struct Waiter {
     key: Key,
-    ended: Option<watch::Receiver<()>>,
+    heard: Option<watch::Receiver<Heard>>,
+    marked: Heard,
     state: Arc<Mutex<State>>,
 }
 
 impl Waiters {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, state: Arc::default() }
+    pub(crate) fn of_store(store: Arc<dyn Store>) -> Self {
+        Self { source: Source::Store(store), state: Arc::default() }
     }
 
-    /// Begins to listen for the end of a lease on `key`. `seen` is a position that the caller has seen.
+    pub(crate) fn of_server(documents: Documents) -> Self {
+        Self { source: Source::Server(documents), state: Arc::default() }
+    }
+
+    /// Begins to listen to `key`. `seen` is a position of the store's events that the caller has seen.
     pub(crate) fn listen(&self, key: &Key, seen: Position) -> Waiter {
         let mut state = lock(&self.state);
-        let ended = state.waiting.entry(key.clone()).or_default().subscribe();
-        if !std::mem::replace(&mut state.followed, true) {
-            tokio::spawn(follow(self.store.clone(), self.state.clone(), seen));
+        let is_new = !state.listening.contains_key(key);
+        let entry = state.listening.entry(key.clone()).or_default();
+        let heard = entry.heard.subscribe();
+        match &self.source {
+            Source::Store(store) => {
+                if !std::mem::replace(&mut state.followed, true) {
+                    tokio::spawn(follow(store.clone(), self.state.clone(), seen));
+                }
+            }
+            Source::Server(documents) => {
+                if let Some(room) = RoomId::of(key).filter(|_| is_new) {
+                    let task = tokio::spawn(follow_room(documents.clone(), room, entry.heard.clone()));
+                    entry.follower = Some(task.abort_handle());
+                }
+            }
         }
         drop(state);
-        Waiter { key: key.clone(), ended: Some(ended), state: self.state.clone() }
+        let marked = *heard.borrow();
+        Waiter { key: key.clone(), heard: Some(heard), marked, state: self.state.clone() }
     }
 }
 
 impl Waiter {
-    /// Completes when a lease on the key has ended since this waiter began to listen.
-    pub(crate) async fn heard(mut self) {
-        if let Some(ended) = &mut self.ended {
-            // The sender stays in the map as long as there is a waiter.
-            let _ = ended.changed().await;
+    /// Forgets what was heard so far.
+    pub(crate) fn mark(&mut self) {
+        if let Some(heard) = &mut self.heard {
+            self.marked = *heard.borrow_and_update();
         }
+    }
+
+    /// What was heard up to the mark.
+    pub(crate) fn marked(&self) -> Heard {
+        self.marked
+    }
+
+    /// Completes when the key has become free, or may have, since the mark.
+    pub(crate) async fn ended(&mut self) {
+        let before = self.marked.ended;
+        while self.changed().await.ended == before {}
+    }
+
+    /// Completes when something has been heard since the mark, which it moves.
+    pub(crate) async fn changed(&mut self) -> Heard {
+        let Some(heard) = &mut self.heard else { return std::future::pending().await };
+        // The sender stays in the map as long as there is a listener.
+        let _ = heard.changed().await;
+        self.marked = *heard.borrow_and_update();
+        self.marked
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        self.ended = None;
-        if state.waiting.get(&self.key).is_some_and(|ended| ended.receiver_count() == 0) {
-            state.waiting.remove(&self.key);
+        self.heard = None;
+        if state.listening.get(&self.key).is_some_and(|entry| entry.heard.receiver_count() == 0) {
+            state.listening.remove(&self.key);
         }
     }
 }
@@ -78,7 +159,106 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Follows the events of the store as long as somebody waits.
+impl Heard {
+    fn freed(&mut self) {
+        self.ended += 1;
+    }
+
+    fn asked(&mut self) {
+        self.asked += 1;
+    }
+
+    /// Something may have been missed.
+    fn perhaps_anything(&mut self) {
+        self.freed();
+        self.asked();
+    }
+
+    fn event(&mut self, event: &Event) {
+        self.fence = self.fence.max(event.fence.get());
+        match &event.kind {
+            EventKind::Ended { because } => {
+                self.last_end = Some((event.fence.get(), LossReason::from(because)));
+                self.freed();
+            }
+            EventKind::HandoverRequested { .. }
+            | EventKind::HandoverRefused { .. }
+            | EventKind::HandoverWithdrawn { .. } => self.asked(),
+            EventKind::Granted { .. }
+            | EventKind::Shortened { .. }
+            | EventKind::Resumed { .. }
+            | EventKind::HandoverTold { .. } => {}
+        }
+    }
+
+    fn document_event(&mut self, event: &DocumentEvent) {
+        self.fence = self.fence.max(event.fence);
+        match event.event {
+            EventName::DocumentUnlocked => {
+                self.last_end = Some((event.fence, event.reason.map_or(LossReason::Unknown, loss)));
+                self.freed();
+            }
+            EventName::HandoverRequested | EventName::HandoverRefused | EventName::HandoverWithdrawn => {
+                self.asked();
+            }
+            EventName::DocumentLocked
+            | EventName::DocumentLeaving
+            | EventName::DocumentResumed
+            | EventName::HandoverTold => {}
+        }
+    }
+
+    fn snapshot(&mut self, state: &LockState) {
+        match &state.lock {
+            None => self.perhaps_anything(),
+            Some(lock) => {
+                self.fence = self.fence.max(lock.fence);
+                if lock.request.is_some() {
+                    self.asked();
+                }
+            }
+        }
+    }
+
+    /// Takes in what a server said; answers whether that is news.
+    fn notice(&mut self, notice: &Notice) -> bool {
+        let before = *self;
+        match notice {
+            Notice::Event(event) => self.document_event(event),
+            Notice::Snapshot(state) => self.snapshot(state),
+            Notice::SnapshotOfAll { .. } | Notice::Interrupted { .. } => {}
+        }
+        *self != before
+    }
+}
+
+fn loss(reason: UnlockReason) -> LossReason {
+    match reason {
+        UnlockReason::Released => LossReason::Released,
+        UnlockReason::Expired => LossReason::Expired,
+        UnlockReason::TakenOver => LossReason::TakenOver,
+        UnlockReason::HandedOver => LossReason::HandedOver,
+        UnlockReason::Disconnected => LossReason::Disconnected,
+    }
+}
+
+/// Follows one document on a server, for as long as it is let.
+async fn follow_room(documents: Documents, room: RoomId, heard: watch::Sender<Heard>) {
+    loop {
+        let mut events = documents.events(Some(&room), None);
+        while let Some(notice) = events.next().await {
+            match notice {
+                Ok(notice) => drop(heard.send_if_modified(|heard| heard.notice(&notice))),
+                Err(error) => {
+                    tracing::warn!(%room, %error, "the events of a document cannot be followed; its lock is looked at by itself");
+                }
+            }
+        }
+        tokio::time::sleep(NOT_LISTENING).await;
+    }
+}
+
+/// Follows the events of the store as long as somebody listens.
 async fn follow(store: Arc<dyn Store>, state: Arc<Mutex<State>>, mut position: Position) {
     let mut pause = Duration::ZERO;
     loop {
@@ -93,7 +273,7 @@ async fn follow(store: Arc<dyn Store>, state: Arc<Mutex<State>>, mut position: P
             () = tokio::time::sleep(pause) => pause = settle(store.as_ref()).await,
         }
         let mut state = lock(&state);
-        if state.waiting.is_empty() {
+        if state.listening.is_empty() {
             state.followed = false;
             return;
         }
@@ -105,15 +285,15 @@ fn wake(state: &Mutex<State>, feed: Feed) -> Position {
     let state = lock(state);
     match feed {
         Feed::Gap { resume_from } => {
-            state.waiting.values().for_each(|ended| ended.send_replace(()));
+            state.listening.values().for_each(|entry| entry.heard.send_modify(Heard::perhaps_anything));
             resume_from
         }
         Feed::Events(events) => {
-            let ended =
-                events.iter().filter(|published| matches!(published.event.kind, EventKind::Ended { .. }));
-            ended
-                .filter_map(|published| state.waiting.get(&published.event.key))
-                .for_each(|ended| ended.send_replace(()));
+            for published in &events {
+                if let Some(entry) = state.listening.get(&published.event.key) {
+                    entry.heard.send_modify(|heard| heard.event(&published.event));
+                }
+            }
             events.last().map_or(Position(0), |published| published.position)
         }
     }

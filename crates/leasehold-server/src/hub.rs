@@ -5,7 +5,7 @@
 //! where it was.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::wire::documents::DocumentEvent;
@@ -49,6 +49,8 @@ pub(crate) struct Hub {
     state: Mutex<State>,
     /// The position up to which the store's events have been passed on.
     reached: watch::Sender<Position>,
+    /// Where the store was when this server began.
+    began: OnceLock<Position>,
     backlog: usize,
 }
 
@@ -82,7 +84,12 @@ impl Hub {
             rooms: HashMap::new(),
             names: HashMap::new(),
         };
-        Self { state: Mutex::new(state), reached: watch::Sender::new(Position(0)), backlog }
+        Self {
+            state: Mutex::new(state),
+            reached: watch::Sender::new(Position(0)),
+            began: OnceLock::new(),
+            backlog,
+        }
     }
 
     /// Begins to listen to a document; `after` is the number of the last event that the listener knows.
@@ -159,6 +166,7 @@ impl Hub {
     async fn begin(&self, store: &dyn Store) -> leasehold_store::Result<Position> {
         let range = Range { prefix: RoomId::DOOR.to_owned(), after: None, limit: Range::MAX_LIMIT };
         let page = store.list(&range).await?;
+        self.began.get_or_init(|| page.position);
         {
             let mut state = self.lock();
             for (_, slot) in &page.slots {
@@ -191,7 +199,11 @@ impl Hub {
             Feed::Events(events) => {
                 let reached = events.last().map_or(from, |last| last.position);
                 for published in &events {
-                    self.pass_on(published, metrics);
+                    self.pass_on(published);
+                    // What happened before this server was there is not its to count.
+                    if published.position > self.began.get().copied().unwrap_or_default() {
+                        metrics.happened(&published.event.kind);
+                    }
                 }
                 self.lock().position = reached;
                 self.reached.send_replace(reached);
@@ -211,9 +223,8 @@ impl Hub {
         }
     }
 
-    fn pass_on(&self, published: &Published, metrics: &Metrics) {
+    fn pass_on(&self, published: &Published) {
         let event = &published.event;
-        metrics.happened(&event.kind);
         let Some(room) = RoomId::of(&event.key) else { return };
         let mut state = self.lock();
         if let EventKind::Granted { meta, .. } = &event.kind {
@@ -303,10 +314,10 @@ mod tests {
 
     #[test]
     fn a_slow_listener_delays_nobody() {
-        let (hub, metrics) = (Hub::new(4), Metrics::new());
+        let hub = Hub::new(4);
         let (mut slow, _) = hub.listen_to_all(None);
         for seq in 1..=100 {
-            hub.pass_on(&note(seq, "a", seq), &metrics);
+            hub.pass_on(&note(seq, "a", seq));
         }
         assert!(matches!(slow.try_recv(), Err(broadcast::error::TryRecvError::Lagged(96))));
     }

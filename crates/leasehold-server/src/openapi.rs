@@ -172,7 +172,7 @@ h1 { margin-bottom: 0 } h2 { margin-top: 3rem; border-bottom: 1px solid var(--li
 section { border: 1px solid var(--line); border-radius: .5rem; margin: 1rem 0; padding: .75rem 1rem }
 h3 { margin: 0; font-size: 1rem } code, pre { font: .875rem/1.4 ui-monospace, monospace }
 h3 code { font-weight: 600 } .method { display: inline-block; min-width: 4.5rem; color: var(--accent) }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 } td, th { text-align: left; padding: .2rem .6rem .2rem 0; vertical-align: top; border-top: 1px solid var(--soft) }
+table { border-collapse: collapse; width: 100%; margin: .5rem 0 } td:first-child { width: 9rem } td:nth-child(2) { width: 11rem } td, th { text-align: left; padding: .2rem .6rem .2rem 0; vertical-align: top; border-top: 1px solid var(--soft) }
 pre { background: var(--soft); padding: .75rem; border-radius: .5rem; overflow: auto } p { margin: .4rem 0 }
 nav a { margin-right: 1rem }";
 
@@ -195,7 +195,9 @@ pub(crate) fn page(document: &Value) -> String {
          <nav><a href=\"#Locks\">Locks</a><a href=\"#Hand-over\">Hand-over</a><a href=\"#Events\">Events</a>\
          <a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
          <p>Every call carries <code>Authorization: Bearer TOKEN</code> unless it says otherwise. Whose lock a call is about: \
-         the header <code>Lease-Id</code>, else the user's tab (<code>X-Tab-ID</code>, <code>-</code> without one).</p>\
+         the header <code>Lease-Id</code>, else the user's tab (<code>X-Tab-ID</code>, <code>-</code> without one). \
+         Any call can be refused with 400, 401, 408, 413, 415, 429 or 503 and a <a href=\"#type-Problem\">Problem</a>; \
+         its <a href=\"#codes\">code</a> says which.</p>\
          <pre>curl -X POST -H \"Authorization: Bearer $TOKEN\" $URL/api/documents/minutes/lock</pre>{body}</body></html>",
         title = text("/info/title"),
         version = text("/info/version"),
@@ -203,19 +205,27 @@ pub(crate) fn page(document: &Value) -> String {
     )
 }
 
-fn operations<'a>(document: &'a Value, tag: &'a str) -> impl Iterator<Item = (&'a str, &'a str, &'a Value)> {
+/// The calls under a tag, those about one document first, and in the order in which a lock lives.
+fn operations<'a>(document: &'a Value, tag: &str) -> Vec<(&'a str, &'a str, &'a Value)> {
     let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
     let all = paths.flat_map(|(path, item)| {
-        item.as_object()
-            .into_iter()
-            .flatten()
-            .map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
+        let calls = item.as_object().into_iter().flatten();
+        calls.map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
     });
-    all.filter(move |(_, _, operation)| operation.pointer("/tags/0").and_then(Value::as_str) == Some(tag))
+    let is_tagged = |(_, _, operation): &(&str, &str, &'a Value)| {
+        operation.pointer("/tags/0").and_then(Value::as_str) == Some(tag)
+    };
+    let mut found: Vec<_> = all.filter(is_tagged).collect();
+    let rank = |method: &str| ["post", "put", "delete", "get"].iter().position(|known| *known == method);
+    found.sort_by_key(|(path, method, _)| (!path.contains("{roomId}"), path.len(), rank(method)));
+    found
 }
 
+/// What any call can be refused with, told once and not under each.
+const COMMON: [&str; 7] = ["400", "401", "408", "413", "415", "429", "503"];
+
 fn write_operation(body: &mut String, path: &str, method: &str, operation: &Value) {
-    let text = |name: &str| escape(operation.get(name).and_then(Value::as_str).unwrap_or_default());
+    let text = |name: &str| prose(operation.get(name).and_then(Value::as_str).unwrap_or_default());
     let _ = write!(
         body,
         "<section><h3><code><span class=\"method\">{}</span> {}</code></h3><p><b>{}.</b> {}</p>",
@@ -228,11 +238,19 @@ fn write_operation(body: &mut String, path: &str, method: &str, operation: &Valu
         let _ = write!(body, "<p>Body: {kind}</p>");
     }
     body.push_str("<table>");
+    for parameter in operation.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+        let text = |name: &str| prose(parameter.get(name).and_then(Value::as_str).unwrap_or_default());
+        let (name, place, description) = (text("name"), text("in"), text("description"));
+        let _ = write!(body, "<tr><td><code>{name}</code></td><td>{place}</td><td>{description}</td></tr>");
+    }
     for (status, response) in operation.get("responses").and_then(Value::as_object).into_iter().flatten() {
+        if COMMON.contains(&status.as_str()) {
+            continue;
+        }
         let shape =
             response.get("content").and_then(Value::as_object).and_then(|content| content.values().next());
         let shape = shape.and_then(|content| content.get("schema")).map(type_name).unwrap_or_default();
-        let description = escape(response.get("description").and_then(Value::as_str).unwrap_or_default());
+        let description = prose(response.get("description").and_then(Value::as_str).unwrap_or_default());
         let _ = write!(body, "<tr><td>{status}</td><td>{shape}</td><td>{description}</td></tr>");
     }
     body.push_str("</table></section>");
@@ -255,7 +273,7 @@ fn write_schemas(body: &mut String, document: &Value) {
     for (name, schema) in
         document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten()
     {
-        let description = escape(schema.get("description").and_then(Value::as_str).unwrap_or_default());
+        let description = prose(schema.get("description").and_then(Value::as_str).unwrap_or_default());
         let _ = write!(
             body,
             "<section id=\"type-{name}\"><h3><code>{name}</code></h3><p>{description}</p><table>"
@@ -277,7 +295,7 @@ fn write_fields(body: &mut String, schema: &Value) {
         let _ = write!(body, "<tr><td colspan=\"3\"><code>{}</code></td></tr>", escape(word));
     }
     for (name, field) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        let description = escape(field.get("description").and_then(Value::as_str).unwrap_or_default());
+        let description = prose(field.get("description").and_then(Value::as_str).unwrap_or_default());
         let _ = write!(
             body,
             "<tr><td><code>{name}</code></td><td>{}</td><td>{description}</td></tr>",
@@ -305,6 +323,16 @@ fn type_name(schema: &Value) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// Text as HTML; what stands between backticks is code.
+fn prose(text: &str) -> String {
+    let parts = escape(text).split('`').map(str::to_owned).collect::<Vec<_>>();
+    let coded = parts.iter().enumerate().map(|(at, part)| match at % 2 {
+        1 => format!("<code>{part}</code>"),
+        _ => part.clone(),
+    });
+    coded.collect()
 }
 
 fn escape(text: &str) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use leasehold_core::lease::Bid;
@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::App;
 use crate::accept::ClientAddress;
+use crate::auth::Auth;
 use crate::caller::{Caller, Holds, Level, TabId};
 use crate::error::{Code, Failure};
 
@@ -41,6 +42,9 @@ impl FromRequestParts<Arc<App>> for Session {
 
 /// The caller behind the token, or what is wrong with it. Whoever fails too often has to wait.
 pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Failure> {
+    if matches!(app.config.auth, Auth::Open) {
+        no_foreign_page(app, headers)?;
+    }
     let denied = match header(headers, AUTHORIZATION.as_str()) {
         Ok(authorization) => match app.config.auth.authenticate(authorization) {
             Ok(caller) => return Ok(caller),
@@ -51,6 +55,28 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> R
     app.metrics.auth_failed();
     app.slow_down(&address.to_string())?;
     Err(denied)
+}
+
+/// Without tokens, whoever is on this machine may do everything, and so might any web page that is open on it: by a form
+/// that posts here, or under a name of its own that leads here. Pages say where they come from, and by which name.
+fn no_foreign_page(app: &App, headers: &HeaderMap) -> Result<(), Failure> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = text(HOST).unwrap_or_default();
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+    let is_local =
+        name.is_empty() || name == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    let origin = text(ORIGIN);
+    let is_ours = origin.is_none_or(|origin| {
+        let own = origin.split_once("://").is_some_and(|(_, from)| from == host);
+        own || app.config.cors_origins.iter().any(|allowed| allowed == origin || allowed == "*")
+    });
+    match (is_local, is_ours) {
+        (true, true) => Ok(()),
+        _ => Err(Failure::new(Code::NotAllowed)
+            .because_of("this server asks for no tokens, and so listens to no web page of another origin")),
+    }
 }
 
 /// Where a request comes from; loopback when it does not come over a network at all.

@@ -1,8 +1,15 @@
-//! The in-process API on virtual time: nothing here waits for a real clock.
+//! The API: in this file on a store and virtual time, where nothing waits for a real clock; beside it against a server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod calls;
+mod events;
+mod fence;
 mod files;
+mod handover;
+mod over_http;
+mod proxy;
+mod server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -75,7 +82,7 @@ async fn take_over(leasehold: &Leasehold, guard: &Guard) {
         meta: Meta::default(),
     };
     let command = Command::TakeOver { seen: guard.fence(), bid, reason: Reason::default() };
-    let applied = leasehold.store().apply(guard.key(), command).await.unwrap();
+    let applied = leasehold.store().unwrap().apply(guard.key(), command).await.unwrap();
     assert!(matches!(applied.outcome, Outcome::Granted { .. }), "{:?}", applied.outcome);
 }
 
@@ -384,7 +391,7 @@ async fn bad_input_names_the_thing_the_rule_and_the_way_out() {
         let error = leasehold.acquire(key, options).await.unwrap_err();
         assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains(expected), "{error}");
     }
-    assert_eq!(leasehold.store().list(&Range::all()).await.unwrap().slots.len(), 0);
+    assert_eq!(leasehold.store().unwrap().list(&Range::all()).await.unwrap().slots.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -151,7 +151,7 @@ pub(crate) async fn newest(app: &App) -> Result<Position, Failure> {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Only what happened after this position: `next` of the page before
+    /// `next` of the page before; 0 for the beginning
     #[param(maximum = 9_007_199_254_740_991_u64)]
     after: u64,
     /// How many at most

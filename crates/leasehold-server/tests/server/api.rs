@@ -416,6 +416,24 @@ async fn pages_of_other_origins_may_not_call_unless_they_are_named() {
     assert_eq!(ask(&named, "https://evil.example").await, None);
 }
 
+/// A server without tokens on a developer's machine must not be open to every web page that the developer looks at: a
+/// page can post a form to it, or be served under a name that leads to 127.0.0.1.
+#[tokio::test(start_paused = true)]
+async fn a_server_without_tokens_listens_to_no_foreign_page() {
+    let house = House::with(|config| config.auth = leasehold_server::auth::Auth::Open);
+    let from = |host: &str, origin: &str| house.stranger().and("host", host).and("origin", origin);
+    from("127.0.0.1:7420", "https://evil.example").post(LOCK, Value::Null).await.refused(403, "not_allowed");
+    from("rebound.example:7420", "http://rebound.example:7420")
+        .post(LOCK, Value::Null)
+        .await
+        .refused(403, "not_allowed");
+    from("localhost:7420", "null").post(LOCK, Value::Null).await.refused(403, "not_allowed");
+    for host in ["127.0.0.1:7420", "localhost:7420", "[::1]:7420", "localhost"] {
+        from(host, &format!("http://{host}")).get(LOCK).await.ok();
+        house.stranger().and("host", host).post(LOCK, Value::Null).await.ok();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn health_and_metrics_are_there() {
     let house = House::new();

@@ -48,7 +48,7 @@ impl Running {
         let request = format!("{request}host: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("an answer").unwrap();
+        timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
         String::from_utf8(answer).unwrap()
     }
 
@@ -66,7 +66,7 @@ impl Running {
 
     async fn stop(mut self) {
         let _ = self.stop.take().unwrap().send(());
-        timeout(DEADLINE, self.task).await.expect("the server to end").unwrap().unwrap();
+        timeout(DEADLINE, self.task).await.unwrap().unwrap().unwrap();
     }
 }
 
@@ -126,14 +126,14 @@ async fn a_shutdown_ends_streams_with_the_reason_and_leaves_nothing_behind() {
     let mut heard = String::new();
     let mut buffer = [0; 4_096];
     while !heard.contains("event: snapshot") {
-        let read = timeout(DEADLINE, stream.read(&mut buffer)).await.expect("a snapshot").unwrap();
+        let read = timeout(DEADLINE, stream.read(&mut buffer)).await.unwrap().unwrap();
         assert_ne!(read, 0, "{heard}");
         heard.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
     }
     let address = server.address;
     server.stop().await;
     let mut rest = String::new();
-    timeout(DEADLINE, stream.read_to_string(&mut rest)).await.expect("the end").unwrap();
+    timeout(DEADLINE, stream.read_to_string(&mut rest)).await.unwrap().unwrap();
     assert!(rest.contains("shutting_down"), "{rest}");
     TcpStream::connect(address).await.expect_err("nobody listens");
 }

@@ -9,8 +9,11 @@ use crate::harness::{Answer, House, User};
 
 const HELD: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
+/// A call: its name, its method, the end of its address, and its body.
+type Call = (&'static str, Method, &'static str, fn(u64) -> Value);
+
 /// Every call about a document: what it is, and what it sends to a document whose lock has this fence.
-fn calls() -> Vec<(&'static str, Method, &'static str, fn(u64) -> Value)> {
+fn calls() -> Vec<Call> {
     let nothing = |_| Value::Null;
     vec![
         ("acquire", Method::POST, "lock", nothing),
@@ -34,12 +37,7 @@ fn calls() -> Vec<(&'static str, Method, &'static str, fn(u64) -> Value)> {
     ]
 }
 
-async fn call(
-    user: &User,
-    (_, method, path, body): &(&str, Method, &str, fn(u64) -> Value),
-    room: &str,
-    fence: u64,
-) -> Answer {
+async fn call(user: &User, (_, method, path, body): &Call, room: &str, fence: u64) -> Answer {
     let body = body(fence);
     let body = (!body.is_null()).then(|| body.to_string());
     let path = format!("/api/documents/{room}/{path}");

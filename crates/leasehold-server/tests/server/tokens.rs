@@ -25,8 +25,8 @@ fn skipped(what: &str) {
 
 /// The snippet of the page in this language.
 fn snippet(language: &str) -> &'static str {
-    let (_, rest) = PAGE.split_once(&format!("\n```{language}\n")).expect("a snippet");
-    rest.split_once("\n```").expect("its end").0
+    let (_, rest) = PAGE.split_once(&format!("\n```{language}\n")).unwrap();
+    rest.split_once("\n```").unwrap().0
 }
 
 /// What the program prints when it runs the snippet; `None`, loudly, where it is not installed.

@@ -1,0 +1,220 @@
+//! `leasehold acquire`: lock a document on a server, and hold it, or hand out the secret with which one can.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use leasehold_client::http::Error;
+use leasehold_client::{AcquireOptions, Documents, Events, Guard, Leasehold, Lost, Notice, Retry, RoomId};
+use leasehold_core::time::whole_millis;
+use leasehold_core::wire::documents::{EventName, Grant, Holder, LockState};
+use leasehold_core::{Held, wire};
+use leasehold_store::clock::unix_millis;
+use serde_json::json;
+
+use crate::connection::{Connection, refused, tell_lost};
+use crate::out::{Out, duration};
+use crate::signals::Signals;
+use crate::try_key::duration_arg;
+use crate::{Ending, logs};
+
+/// How long a wait leaves a server in trouble alone, unless that says how long it wants to be.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The document: 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;
+    #[arg(value_name = "DOCUMENT")]
+    room: RoomId,
+    /// How long to wait while somebody else has it.
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "0s")]
+    wait: Duration,
+    /// Keep it until Ctrl-C, then release it.
+    #[arg(long)]
+    hold: bool,
+    /// Write the lease id into this file, for you alone to read, instead of printing it.
+    #[arg(long, value_name = "FILE", conflicts_with = "hold")]
+    lease_id_file: Option<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
+    if args.hold {
+        // A renewal that fails is worth a line: the lock may be lost soon.
+        logs::start("warn", None).map_err(anyhow::Error::msg)?;
+        // Two terminals are two holders, unless somebody says that they are one.
+        let tab = args.connection.tab.clone().unwrap_or_else(own_tab);
+        return args.connection.run_as(Some(&tab), async |documents| hold(args, documents, out).await);
+    }
+    args.connection.run(async |documents| acquire(args, &documents, out).await)
+}
+
+async fn acquire(args: &Args, documents: &Documents, out: &Out) -> Result<Ending> {
+    let waiting = out.spinner(format!("locking {}", args.room));
+    let locked = lock(documents, &args.room, args.wait).await;
+    waiting.finish_and_clear();
+    match locked {
+        Ok(grant) => tell_granted(&args.room, &grant, args.lease_id_file.as_deref(), out),
+        Err(error) => refused(&args.room, error, out),
+    }
+}
+
+/// Locks the document, and waits for it if somebody has it.
+async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Grant, Error> {
+    let mut last = match documents.lock(room, None).await {
+        Err(Error::Held(held)) if !wait.is_zero() => held,
+        answer => return answer,
+    };
+    let waiting = async {
+        let mut events = documents.events(Some(room), None);
+        loop {
+            let left = Duration::from_millis(last.expires_in_ms);
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = freed(&mut events) => {}
+            }
+            match documents.lock(room, None).await {
+                Err(Error::Held(held)) => last = held,
+                // A server that restarts meanwhile is no reason to give up; asking again is safe in the same tab.
+                Err(error) if error.retry() != Retry::No => {
+                    tokio::time::sleep(error.retry_after().unwrap_or(BETWEEN_TRIES)).await;
+                }
+                answer => return answer,
+            }
+        }
+    };
+    let answered = tokio::time::timeout(wait, waiting).await;
+    answered.unwrap_or(Err(Error::Held(last)))
+}
+
+/// Locks the document, keeps it until somebody asks for the end, and releases it.
+async fn hold(args: &Args, documents: Documents, out: &Out) -> Result<Ending> {
+    let mut signals = Signals::listen()?;
+    let waiting = out.spinner(format!("locking {}", args.room));
+    let (leasehold, options) = (Leasehold::connect(documents.clone()), AcquireOptions::new().wait(args.wait));
+    let acquired = tokio::select! {
+        acquired = leasehold.acquire(args.room.key().as_str(), options) => acquired,
+        // Given up before it was there.
+        _ = signals.next() => return Ok(Ending::Held),
+    };
+    waiting.finish_and_clear();
+    match acquired {
+        Ok(guard) => keep(args, guard, signals, out).await,
+        Err(leasehold_client::Error::TimedOut { held, .. }) => {
+            let state = documents.state(&args.room, None).await?;
+            refused(&args.room, Error::Held(Box::new(in_the_way(state, &held))), out)
+        }
+        Err(leasehold_client::Error::Http(error)) => refused(&args.room, error, out),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Who is in the way: whoever has the lock now, or else who had it when the wait ended.
+fn in_the_way(state: LockState, held: &Held) -> wire::documents::Held {
+    match state.lock {
+        Some(lock) => wire::documents::Held {
+            holder: lock.holder,
+            fence: lock.fence,
+            expires_at: lock.expires_at,
+            expires_in_ms: lock.expires_in_ms,
+            same_user: lock.same_user,
+        },
+        None => wire::documents::Held {
+            holder: Holder { id: held.by.to_string(), name: held.by.to_string() },
+            fence: held.fence.get(),
+            expires_at: String::new(),
+            expires_in_ms: 0,
+            same_user: false,
+        },
+    }
+}
+
+fn own_tab() -> String {
+    format!("terminal-{}-{}", std::process::id(), unix_millis())
+}
+
+async fn keep(args: &Args, guard: Guard, mut signals: Signals, out: &Out) -> Result<Ending> {
+    let room = &args.room;
+    if out.is_json() {
+        out.object(
+            "acquired",
+            room,
+            json!({ "fence": guard.fence().get(), "holder": { "id": guard.owner().as_str() } }),
+        );
+    } else {
+        out.good(&format!("{room} is yours, as {} with fence {}", guard.owner(), guard.fence()));
+        out.hint("it renews itself; Ctrl-C lets it go");
+    }
+    let start = Instant::now();
+    let holding = out.spinner(format!("holding {room}"));
+    let lost = tokio::select! {
+        lost = guard.lost() => Some(lost),
+        _ = signals.next() => None,
+    };
+    holding.finish_and_clear();
+    if let Some(lost) = lost {
+        let because = match lost {
+            Lost::Told(because) => Some(because.as_str()),
+            Lost::Deadline | Lost::Released => None,
+        };
+        return Ok(tell_lost(room, &lost.to_string(), because, out));
+    }
+    guard.release().await?;
+    let held_for = whole_millis(start.elapsed());
+    if out.is_json() {
+        out.object("released", room, json!({ "held_for_ms": held_for }));
+    } else {
+        out.good(&format!("{room} released after {}", duration(held_for)));
+    }
+    Ok(Ending::Done)
+}
+
+/// Completes when the document may be free, as far as the server's events tell.
+async fn freed(events: &mut Events) {
+    loop {
+        match events.next().await {
+            Some(Ok(Notice::Event(event))) if event.event == EventName::DocumentUnlocked => return,
+            Some(Ok(Notice::Snapshot(state))) if !state.locked => return,
+            Some(Ok(_)) => {}
+            // Without events there is still the time at which the lock runs out.
+            Some(Err(_)) | None => std::future::pending().await,
+        }
+    }
+}
+
+/// Hands a new lock to its holder: the one time that its lease id is shown, or written into `file`.
+pub(crate) fn tell_granted(room: &RoomId, grant: &Grant, file: Option<&Path>, out: &Out) -> Result<Ending> {
+    if let Some(file) = file {
+        write_secret(file, &grant.lease_id.0)?;
+    }
+    let lock = &grant.lock;
+    if out.is_json() {
+        let shown = if file.is_none() { json!(grant) } else { json!(lock) };
+        out.object("acquired", room, shown);
+        return Ok(Ending::Done);
+    }
+    let left = duration(lock.expires_in_ms);
+    out.good(&format!("{room} is yours for {left}, as {} with fence {}", lock.holder.name, lock.fence));
+    match file {
+        Some(file) => out.hint(&format!("its lease id is in {}: keep that to yourself", file.display())),
+        None => {
+            out.plain(&format!("  lease id {}", grant.lease_id.0));
+            out.hint("keep that to yourself: LEASEHOLD_LEASE_ID or --lease-id-file give it to `renew` and `release`");
+        }
+    }
+    Ok(Ending::Done)
+}
+
+/// Writes a file that only its owner can read, in the place of one that may be there.
+fn write_secret(file: &Path, secret: &str) -> Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(file).and_then(|mut file| writeln!(file, "{secret}"));
+    written.with_context(|| {
+        format!("the document is locked, but its lease id could not be written into {}", file.display())
+    })
+}

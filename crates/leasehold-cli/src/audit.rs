@@ -1,0 +1,61 @@
+//! `leasehold audit`: who took or ended whose locks, and why.
+
+use anyhow::Result;
+use leasehold_client::Documents;
+use leasehold_core::wire::documents::{AuditAction, AuditEntry};
+use serde_json::json;
+
+use crate::Ending;
+use crate::connection::Connection;
+use crate::out::{Out, one_line};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only what came after this position.
+    #[arg(long, value_name = "POSITION")]
+    after: Option<u64>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
+    let entries = args.connection.run(async |documents| read_all(&documents, args.after).await)?;
+    if out.is_json() {
+        out.value(&json!(entries));
+    } else if entries.is_empty() {
+        out.good("nobody has taken or ended another's lock");
+    } else {
+        let header = ["POSITION", "AT", "WHAT", "DOCUMENT", "FENCE", "HOLDER", "BY", "REASON"];
+        out.table(&header, entries.iter().map(row).collect());
+    }
+    Ok(Ending::Done)
+}
+
+async fn read_all(documents: &Documents, mut after: Option<u64>) -> Result<Vec<AuditEntry>> {
+    let mut entries = Vec::new();
+    loop {
+        let page = documents.audit(after, None).await?;
+        entries.extend(page.entries);
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(entries),
+        }
+    }
+}
+
+fn row(entry: &AuditEntry) -> Vec<String> {
+    let action = match entry.action {
+        AuditAction::TakenOver => "taken over",
+        AuditAction::ForceReleased => "ended by force",
+    };
+    vec![
+        entry.position.to_string(),
+        entry.at.clone(),
+        action.to_owned(),
+        entry.room_id.clone(),
+        entry.fence.to_string(),
+        one_line(&entry.holder),
+        one_line(&entry.by),
+        one_line(&entry.reason),
+    ]
+}

@@ -1,0 +1,66 @@
+//! `leasehold release`: unlock a document, or end somebody else's lock by force.
+
+use anyhow::Result;
+use leasehold_client::{Documents, Fence, RoomId};
+use leasehold_core::Reason;
+use serde_json::json;
+
+use crate::Ending;
+use crate::connection::{Connection, Which, refused};
+use crate::out::Out;
+use crate::take_over::{fence_arg, seen};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The document.
+    #[arg(value_name = "DOCUMENT")]
+    room: RoomId,
+    #[command(flatten)]
+    which: Which,
+    /// End the lock although it is somebody else's. Needs the permission to, and is written down.
+    #[arg(long, requires = "reason", conflicts_with = "lease_id_file")]
+    force: bool,
+    /// The fence of the lock that is to end, as you saw it; that of the present one by default.
+    #[arg(long, value_name = "N", value_parser = fence_arg, requires = "force")]
+    fence: Option<Fence>,
+    /// Why. The holder sees it.
+    #[arg(long, value_name = "TEXT", requires = "force")]
+    reason: Option<Reason>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
+    args.connection.run(async |documents| match &args.reason {
+        Some(reason) if args.force => force(args, &documents, reason, out).await,
+        _ => release(args, &documents, out).await,
+    })
+}
+
+async fn release(args: &Args, documents: &Documents, out: &Out) -> Result<Ending> {
+    let lease_id = args.which.lease_id()?;
+    match documents.unlock(&args.room, lease_id.as_ref()).await {
+        Ok(()) => Ok(tell(args, &format!("{} is free", args.room), out)),
+        Err(error) => refused(&args.room, error, out),
+    }
+}
+
+async fn force(args: &Args, documents: &Documents, reason: &Reason, out: &Out) -> Result<Ending> {
+    let ended = async {
+        let fence = seen(documents, &args.room, args.fence).await?;
+        documents.force_release(&args.room, fence, reason).await
+    };
+    match ended.await {
+        Ok(()) => Ok(tell(args, &format!("{} is free; its holder is told why", args.room), out)),
+        Err(error) => refused(&args.room, error, out),
+    }
+}
+
+fn tell(args: &Args, words: &str, out: &Out) -> Ending {
+    if out.is_json() {
+        out.object("released", &args.room, json!({ "forced": args.force }));
+    } else {
+        out.good(words);
+    }
+    Ending::Done
+}

@@ -1,0 +1,453 @@
+//! `leasehold serve`: settings in, a running server out. What the server does is in `leasehold-server`; here it is only
+//! put together, said where it is, and ended when somebody asks for that.
+
+mod listen;
+mod settings;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use leasehold_core::Ttl;
+use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
+use leasehold_server::{Config, Dev, Limits, TlsFiles};
+use leasehold_store::clock::{SystemClock, unix_millis};
+use leasehold_store::{Embedded, Memory, Postgres, Store, StoreUrl};
+use serde_json::json;
+
+use crate::connection::variable;
+use crate::out::Out;
+use crate::signals::Signals;
+use crate::{Ending, logs};
+use listen::Entry;
+use settings::Settings;
+pub(crate) use settings::WrongUsage;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A TOML file with settings: `ttl = "30s"`, or `secret_file = "…"` under `[jwt]`.
+    ///
+    /// A flag wins over its environment variable, that over the file, and that over the default. Every setting has the
+    /// same name in all three: `--limits-body`, LEASEHOLD_LIMITS_BODY, and `body` under `[limits]`.
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    config: Option<PathBuf>,
+    /// Make up two users, and print tokens for them; on this machine only.
+    #[arg(long)]
+    dev: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Secrets that are not in a file.
+const JWT_SECRET: &str = "LEASEHOLD_JWT_SECRET";
+const TICKET_SECRET: &str = "LEASEHOLD_TICKET_SECRET";
+
+pub(crate) fn run(args: Args, out: &Out) -> Result<Ending> {
+    let settings = args.settings.with_file(args.config.as_deref())?;
+    let filter = settings.log.clone().or_else(|| variable("RUST_LOG")).unwrap_or_else(|| "info".into());
+    logs::start(&filter, settings.log_format).map_err(WrongUsage)?;
+    tokio::runtime::Runtime::new()?.block_on(serve(&settings, args.dev, out))?;
+    Ok(Ending::Done)
+}
+
+async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
+    let door = Door::open(settings, dev)?;
+    let place = StorePlace::of(settings)?;
+    let config = config(settings, door.auth.clone(), &place)?;
+    let listen = settings.listen.as_deref().unwrap_or(listen::DEFAULT);
+    let listener = listen::bind(listen, door.entry()).await?;
+    if std::env::args().any(|arg| has_password(&arg)) {
+        tracing::warn!(
+            "a password on the command line is seen by everybody who can list processes: put the store's URL into LEASEHOLD_STORE or the config file"
+        );
+    }
+    if door.entry() == Entry::Open {
+        tracing::warn!("no auth is configured: everybody on this machine may do everything");
+    }
+    // Whoever reads the first line may end the server at once.
+    let signals = Signals::listen()?;
+    let store = place.open(settings)?;
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", listener.local_addr()?);
+    tell(&Started { url, place: &place, door: &door, config: &config }, out);
+    leasehold_server::run(listener, store, config, signals.asked_to_end()).await?;
+    if !out.is_json() {
+        out.good("ended; nothing that was acknowledged is lost");
+    }
+    Ok(())
+}
+
+/// Who may come in.
+struct Door {
+    auth: Auth,
+    dev: Option<Dev>,
+}
+
+impl Door {
+    fn open(settings: &Settings, dev: bool) -> Result<Self> {
+        let keys = keys(settings, std::env::var_os(JWT_SECRET))?;
+        match (keys, dev) {
+            (Some(_), true) => Err(WrongUsage(
+                "--dev makes tokens of its own, and auth is configured as well: leave out one of them".into(),
+            )
+            .into()),
+            (Some(keys), false) => {
+                let jwt = jwt(settings, keys).map_err(|error| WrongUsage(error.to_string()))?;
+                Ok(Self { auth: Auth::Jwt(Arc::new(jwt)), dev: None })
+            }
+            (None, true) => {
+                let dev = Dev::new()?;
+                Ok(Self { auth: dev.auth.clone(), dev: Some(dev) })
+            }
+            (None, false) => Ok(Self { auth: Auth::Open, dev: None }),
+        }
+    }
+
+    fn entry(&self) -> Entry {
+        match (&self.dev, &self.auth) {
+            (Some(_), _) => Entry::Dev,
+            (None, Auth::Open) => Entry::Open,
+            (None, Auth::Jwt(_)) => Entry::ByToken,
+        }
+    }
+}
+
+/// Where the keys of tokens come from; from one place, or none.
+fn keys(settings: &Settings, secret: Option<OsString>) -> Result<Option<KeySource>, WrongUsage> {
+    let jwt = &settings.jwt;
+    let secret = secret.filter(|secret| !secret.is_empty());
+    let named = [
+        secret.map(|secret| KeySource::Secret(secret.into_encoded_bytes())),
+        jwt.secret_file.clone().map(KeySource::SecretFile),
+        jwt.public_key_file.clone().map(KeySource::PublicKeyFile),
+        jwt.jwks_file.clone().map(KeySource::JwksFile),
+    ];
+    let mut named = named.into_iter().flatten();
+    let first = named.next();
+    if named.next().is_some() {
+        let choices = "LEASEHOLD_JWT_SECRET, jwt.secret_file, jwt.public_key_file and jwt.jwks_file";
+        return Err(WrongUsage(format!("tokens can have one kind of key: set only one of {choices}")));
+    }
+    let rest = jwt.algorithms.is_some() || jwt.audience.is_some() || jwt.issuer.is_some();
+    if first.is_none() && rest {
+        let missing = "[jwt] says which tokens are accepted, but not with which key they are signed";
+        return Err(WrongUsage(format!("{missing}: set secret_file, public_key_file or jwks_file as well")));
+    }
+    Ok(first)
+}
+
+fn jwt(settings: &Settings, keys: KeySource) -> Result<Jwt> {
+    let given = &settings.jwt;
+    let algorithms = given.algorithms.iter().flatten().map(|name| Algorithm::parse(name.trim()));
+    let options = JwtOptions {
+        keys,
+        algorithms: algorithms.collect::<Result<_, _>>()?,
+        audience: given.audience.clone().unwrap_or_default(),
+        issuer: given.issuer.clone().unwrap_or_default(),
+    };
+    Ok(Jwt::open(options)?)
+}
+
+/// Where the leases are.
+struct StorePlace {
+    url: StoreUrl,
+    /// As it may be shown: without a password.
+    shown: String,
+}
+
+impl StorePlace {
+    fn of(settings: &Settings) -> Result<Self> {
+        let text = settings.store.as_deref().unwrap_or("leases.db");
+        let url = StoreUrl::parse(text)?;
+        let shown = match &url {
+            StoreUrl::Memory => "memory (gone with the process)".to_owned(),
+            StoreUrl::Embedded { path, .. } => path.display().to_string(),
+            StoreUrl::Postgres(_) => format!("PostgreSQL at {}", without_password(text)),
+        };
+        Ok(Self { url, shown })
+    }
+
+    fn open(&self, settings: &Settings) -> leasehold_store::Result<Arc<dyn Store>> {
+        let mut limits = leasehold_store::Limits::default();
+        set(&mut limits.leases_per_owner, settings.limits.leases_per_owner);
+        Ok(match &self.url {
+            StoreUrl::Memory => Arc::new(Memory::with(Arc::new(SystemClock), limits, unix_millis())),
+            StoreUrl::Embedded { path, mode } => {
+                Arc::new(Embedded::options().mode(*mode).limits(limits).open(path)?)
+            }
+            StoreUrl::Postgres(url) => Arc::new(Postgres::options().limits(limits).open(url)?),
+        })
+    }
+
+    /// Where the audit goes unless somebody says otherwise.
+    fn audit_file(&self) -> Option<PathBuf> {
+        let StoreUrl::Embedded { path, .. } = &self.url else { return None };
+        let mut name = path.clone().into_os_string();
+        name.push(".audit.jsonl");
+        Some(name.into())
+    }
+}
+
+/// Host and database of a PostgreSQL URL.
+fn without_password(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.split('?').next().unwrap_or_default();
+    rest.rsplit('@').next().unwrap_or_default()
+}
+
+/// Whether an argument is a PostgreSQL URL with a password in it.
+fn has_password(arg: &str) -> bool {
+    let rest = arg.split_once("://").filter(|(scheme, _)| scheme.contains("postgres")).map(|(_, rest)| rest);
+    rest.and_then(|rest| rest.rsplit_once('@')).is_some_and(|(user, _)| user.contains(':'))
+}
+
+fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config> {
+    let mut config = Config::new(auth);
+    if let Some(ttl) = settings.ttl {
+        config.ttl = Ttl::new(ttl.0).map_err(|error| WrongUsage(format!("ttl: {error}")))?;
+    }
+    if let Some(grace) = settings.grace {
+        config.grace = Ttl::new(grace.0).map_err(|error| WrongUsage(format!("grace: {error}")))?;
+    }
+    set(&mut config.heartbeat, settings.heartbeat.map(|span| span.0));
+    if config.heartbeat.is_zero() || config.heartbeat * 2 > config.ttl.as_duration() {
+        let rule = "a holder must get two heartbeats into the time of a lock";
+        let fix = "choose a heartbeat of at most half the ttl; a third is usual";
+        return Err(WrongUsage(format!(
+            "heartbeat {:?}, ttl {}: {rule}; {fix}",
+            config.heartbeat, config.ttl
+        ))
+        .into());
+    }
+    config.cors_origins = settings.cors_origins.clone().unwrap_or_default();
+    for network in settings.trusted_proxies.iter().flatten() {
+        config.trusted_proxies.push(parse_network(network)?);
+    }
+    config.tls = tls(settings)?;
+    config.audit = settings.audit_file.clone().or_else(|| place.audit_file());
+    config.ticket_secret = ticket_secret(settings)?;
+    set_limits(&mut config.limits, settings);
+    Ok(config)
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn set_limits(limits: &mut Limits, settings: &Settings) {
+    let given = &settings.limits;
+    set(&mut limits.body, given.body);
+    set(&mut limits.head, given.head);
+    set(&mut limits.head_time, given.head_time.map(|span| span.0));
+    set(&mut limits.body_time, given.body_time.map(|span| span.0));
+    set(&mut limits.connections, given.connections);
+    set(&mut limits.connections_per_address, given.connections_per_address);
+    set(&mut limits.requests_per_second, given.requests_per_second);
+    set(&mut limits.burst, given.burst);
+    set(&mut limits.streams_per_caller, given.streams_per_caller);
+    set(&mut limits.stream_backlog, given.stream_backlog);
+    set(&mut limits.drain, given.drain.map(|span| span.0));
+}
+
+/// Reads `10.0.0.0/8`, or a single address.
+fn parse_network<N: std::str::FromStr>(text: &str) -> Result<N, WrongUsage> {
+    let text = text.trim();
+    let written = match text.parse::<std::net::IpAddr>() {
+        Ok(address) if address.is_ipv4() => format!("{text}/32"),
+        Ok(_) => format!("{text}/128"),
+        Err(_) => text.to_owned(),
+    };
+    written.parse().map_err(|_| {
+        WrongUsage(format!("trusted_proxies: {text:?} is no network; write 10.0.0.0/8 or a single address"))
+    })
+}
+
+fn tls(settings: &Settings) -> Result<Option<TlsFiles>, WrongUsage> {
+    match (settings.tls.certificate.clone(), settings.tls.key.clone()) {
+        (Some(certificate), Some(key)) => {
+            for file in [&certificate, &key] {
+                std::fs::File::open(file).map_err(|error| {
+                    WrongUsage(format!("HTTPS: {} cannot be read: {error}", file.display()))
+                })?;
+            }
+            Ok(Some(TlsFiles { certificate, key }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(WrongUsage("HTTPS needs both tls.certificate and tls.key; only one is set".into())),
+    }
+}
+
+/// The shortest secret that tickets are signed with.
+const SHORTEST_SECRET: usize = 32;
+
+fn ticket_secret(settings: &Settings) -> Result<Option<Vec<u8>>> {
+    let secret = match (std::env::var_os(TICKET_SECRET), &settings.ticket_secret_file) {
+        (Some(secret), _) if !secret.is_empty() => secret.into_encoded_bytes(),
+        (_, Some(file)) => read_secret(file)?,
+        _ => return Ok(None),
+    };
+    if secret.len() < SHORTEST_SECRET {
+        let fix = "make one with `openssl rand -hex 32`";
+        return Err(
+            WrongUsage(format!("the ticket secret has at least {SHORTEST_SECRET} bytes; {fix}")).into()
+        );
+    }
+    Ok(Some(secret))
+}
+
+/// The bytes of a file, without the line's end that editors add.
+fn read_secret(file: &Path) -> Result<Vec<u8>> {
+    let mut secret =
+        std::fs::read(file).with_context(|| format!("cannot read the secret in {}", file.display()))?;
+    while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        secret.pop();
+    }
+    Ok(secret)
+}
+
+/// What there is to say about a server that listens.
+struct Started<'a> {
+    url: String,
+    place: &'a StorePlace,
+    door: &'a Door,
+    config: &'a Config,
+}
+
+fn tell(started: &Started<'_>, out: &Out) {
+    if out.is_json() {
+        out.value(&started.json());
+        return;
+    }
+    let Started { url, place, door, config } = started;
+    out.good(&format!("Leasehold {} is listening on {url}", env!("CARGO_PKG_VERSION")));
+    out.fact("store", &place.shown);
+    if let Some(audit) = &config.audit {
+        out.fact("audit", &audit.display().to_string());
+    }
+    out.fact(
+        "who may come in",
+        match door.entry() {
+            Entry::ByToken => "holders of a token (JWT) that the configured key has signed",
+            Entry::Open => "everybody on this machine, for everything: no auth is configured",
+            Entry::Dev => "user-a and user-b, who are made up (--dev)",
+        },
+    );
+    out.fact("API page", &format!("{url}/docs"));
+    if let Some(dev) = &door.dev {
+        tell_dev(url, dev, out);
+    }
+}
+
+/// Lines to copy, for a first look.
+fn tell_dev(url: &str, dev: &Dev, out: &Out) {
+    for (at, (user, token)) in dev.tokens.iter().enumerate() {
+        let call = if at == 0 { "locks the document `minutes`" } else { "is told who has it" };
+        out.plain(&format!("\n{user} {call}:\n"));
+        out.plain(&format!(
+            "  curl -X POST {url}/api/documents/minutes/lock -H 'Authorization: Bearer {token}'"
+        ));
+    }
+    if let Some((user, token)) = dev.tokens.iter().next() {
+        out.plain(&format!("\nthe command line, as {user}:\n"));
+        out.plain(&format!("  export LEASEHOLD_URL={url} LEASEHOLD_TOKEN={token}"));
+        out.plain("  leasehold acquire minutes --hold\n");
+    }
+}
+
+impl Started<'_> {
+    fn json(&self) -> serde_json::Value {
+        let mut object = json!({ "url": self.url });
+        if let (Some(dev), Some(object)) = (&self.door.dev, object.as_object_mut()) {
+            object.insert("tokens".into(), json!(dev.tokens));
+            let pusher = &dev.pusher;
+            object.insert(
+                "pusher".into(),
+                json!({ "app_id": pusher.app_id, "key": pusher.key, "secret": pusher.secret }),
+            );
+        }
+        object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn tokens_have_one_kind_of_key() {
+        let both = settings("[jwt]\nsecret_file = 'a'\njwks_file = 'b'");
+        assert!(keys(&both, None).unwrap_err().to_string().contains("only one of"));
+        let one = settings("[jwt]\nsecret_file = 'a'");
+        assert!(keys(&one, Some("also".into())).is_err());
+        assert!(matches!(keys(&one, Some("".into())).unwrap(), Some(KeySource::SecretFile(_))));
+        let keyless = settings("[jwt]\naudience = ['docs']");
+        assert!(keys(&keyless, None).unwrap_err().to_string().contains("not with which key"));
+        assert!(keys(&settings(""), None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        assert_eq!(
+            without_password("postgres://me:hunter2@db.example:5432/leases?x=y"),
+            "db.example:5432/leases"
+        );
+        assert_eq!(without_password("postgres://db/leases"), "db/leases");
+        assert!(has_password("--store=postgres://me:hunter2@db/leases"));
+        assert!(!has_password("postgres://me@db/leases") && !has_password("http://a:b@c"));
+    }
+
+    #[test]
+    fn every_setting_reaches_the_server() {
+        let text = "ttl = '40s'\nheartbeat = '20s'\ngrace = '2s'\ncors_origins = ['*']\naudit_file = 'a.jsonl'\n\
+            trusted_proxies = ['10.0.0.0/8', '192.0.2.1', '::1']\n[tls]\ncertificate = 'Cargo.toml'\nkey = 'src/main.rs'\n[limits]\nbody = 1\n\
+            head = 2\nhead_time = 3\nbody_time = 4\nconnections = 5\nconnections_per_address = 6\n\
+            requests_per_second = 7\nburst = 8\nstreams_per_caller = 9\nstream_backlog = 10\ndrain = 11\n";
+        let settings = settings(text);
+        let place = StorePlace::of(&settings).unwrap();
+        let config = config(&settings, Auth::Open, &place).unwrap();
+        let shown = format!("{:?}", config.limits);
+        assert!((1..=8).all(|n| shown.contains(&format!(": {n}"))), "{shown}");
+        assert_eq!((config.limits.streams_per_caller, config.limits.stream_backlog), (9, 10));
+        assert_eq!(
+            (config.limits.drain.as_secs(), config.ttl.as_millis(), config.grace.as_millis()),
+            (11, 40_000, 2_000)
+        );
+        assert_eq!((config.heartbeat.as_secs(), config.cors_origins.len()), (20, 1));
+        assert_eq!(config.trusted_proxies.len(), 3);
+        assert_eq!(config.audit, Some("a.jsonl".into()));
+        assert_eq!(config.tls.unwrap().key, PathBuf::from("src/main.rs"));
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        let cases = [
+            ("ttl = '1ms'", "a TTL lies between 1s and 24h"),
+            ("heartbeat = '20s'", "at most half the ttl"),
+            ("heartbeat = 0", "at most half the ttl"),
+            ("trusted_proxies = ['somewhere']", "is no network"),
+            ("[tls]\nkey = 'k'", "both tls.certificate and tls.key"),
+            ("[tls]\ncertificate = 'c'\nkey = 'k'", "c cannot be read"),
+        ];
+        for (text, expected) in cases {
+            let settings = settings(text);
+            let place = StorePlace::of(&settings).unwrap();
+            let error = config(&settings, Auth::Open, &place).err().unwrap().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_audit_is_beside_a_file_and_nowhere_else() {
+        let audit = |text: &str| StorePlace::of(&settings(text)).unwrap().audit_file();
+        assert_eq!(audit(""), Some("leases.db.audit.jsonl".into()));
+        assert_eq!(audit("store = 'memory:'"), None);
+        assert_eq!(audit("store = 'postgres://h/d'"), None);
+    }
+}

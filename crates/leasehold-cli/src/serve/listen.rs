@@ -1,0 +1,95 @@
+//! Where a server listens. It must never be beyond this machine while everybody who can reach it may come in.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+
+use super::settings::WrongUsage;
+
+/// Where it listens unless it is told otherwise.
+pub(super) const DEFAULT: &str = "127.0.0.1:7420";
+
+/// Who may come in, as far as listening is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Those with a token that somebody else has signed.
+    ByToken,
+    /// Everybody.
+    Open,
+    /// Those with one of the tokens that are printed.
+    Dev,
+}
+
+/// Listens at `HOST:PORT`.
+pub(super) async fn bind(listen: &str, entry: Entry) -> Result<TcpListener> {
+    let form = "write it as HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420";
+    let looked_up = tokio::net::lookup_host(listen).await;
+    let addresses: Vec<SocketAddr> = looked_up
+        .map_err(|error| WrongUsage(format!("cannot listen on {listen:?}: {error}; {form}")))?
+        .collect();
+    if let Some(refusal) = refusal(listen, &addresses, entry) {
+        return Err(WrongUsage(refusal).into());
+    }
+    // What was looked at is what is bound: a second look-up could answer something else.
+    TcpListener::bind(addresses.as_slice()).await.with_context(|| format!("cannot listen on {listen}"))
+}
+
+/// Why one must not listen there, if so.
+fn refusal(listen: &str, addresses: &[SocketAddr], entry: Entry) -> Option<String> {
+    let beyond = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback())?;
+    let place = match listen.parse::<SocketAddr>() {
+        Ok(_) => listen.to_owned(),
+        Err(_) => format!("{listen} ({beyond})"),
+    };
+    let keys = "say who may come in with --jwt-secret-file, --jwt-public-key-file or --jwt-jwks-file \
+                (in the config file: [jwt])";
+    match entry {
+        Entry::ByToken => None,
+        Entry::Open => Some(format!(
+            "will not listen on {place}: no auth is configured, and everybody who can reach it could take every lock. \
+             Listen on {DEFAULT}, or {keys}"
+        )),
+        Entry::Dev => Some(format!(
+            "will not listen on {place} with --dev: its tokens are printed for everybody to see. \
+             Listen on {DEFAULT}, or leave out --dev and {keys}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_auth_only_loopback_will_do() {
+        let cases = [
+            ("127.0.0.1:1", true),
+            ("127.8.9.1:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("192.0.2.7:1", false),
+            ("[2001:db8::1]:1", false),
+            ("[::ffff:192.0.2.7]:1", false),
+        ];
+        for (listen, fine) in cases {
+            let address: SocketAddr = listen.parse().unwrap();
+            for entry in [Entry::Open, Entry::Dev] {
+                assert_eq!(refusal(listen, &[address], entry).is_none(), fine, "{listen} {entry:?}");
+            }
+            assert_eq!(refusal(listen, &[address], Entry::ByToken), None, "{listen}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_judged_by_everything_it_stands_for() {
+        let addresses = ["127.0.0.1:1".parse().unwrap(), "192.0.2.7:1".parse().unwrap()];
+        let refusal = refusal("box:1", &addresses, Entry::Open).unwrap();
+        assert!(
+            refusal.contains("box:1 (192.0.2.7:1)") && refusal.contains("--jwt-secret-file"),
+            "{refusal}"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! Where the leases are: in a store of this program, or behind a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Command, Held, Key};
+use leasehold_store::{Applied, Store};
+
+use crate::Error;
+use crate::remote::Remote;
+
+pub(crate) enum Backend {
+    Store(Arc<dyn Store>),
+    Server(Remote),
+}
+
+impl Backend {
+    /// Has a command carried out, or tells what is known about one that was not answered.
+    pub(crate) async fn apply(&self, key: &Key, command: Command) -> Result<Applied, Error> {
+        match self {
+            Self::Store(store) => Ok(store.apply(key, command).await?),
+            Self::Server(remote) => Ok(remote.apply(key, command).await?),
+        }
+    }
+
+    /// How long the holder that was in the way has left, unless it renews its lease.
+    pub(crate) async fn time_left(&self, held: &Held) -> Result<Duration, Error> {
+        let now = match self {
+            Self::Store(store) => store.now().await?,
+            Self::Server(remote) => remote.now(),
+        };
+        Ok(held.until.since(now))
+    }
+
+    /// How often a lease is to be renewed, if whoever keeps it has said so.
+    pub(crate) fn heartbeat(&self) -> Option<Duration> {
+        match self {
+            Self::Store(_) => None,
+            Self::Server(remote) => remote.heartbeat(),
+        }
+    }
+
+    pub(crate) fn is_server(&self) -> bool {
+        matches!(self, Self::Server(_))
+    }
+}

@@ -1,0 +1,250 @@
+//! What happens to documents, as it happens: an event stream that connects again by itself.
+//!
+//! Nothing is told twice, and nothing is left out in silence: where the stream could not be continued, a snapshot comes
+//! in its place. Trouble on the way is no end; only what will not get better is (a token that is over, a document that
+//! is not there for the caller).
+
+mod sse;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::Stream;
+use leasehold_core::wire::documents::{DocumentEvent, LockState};
+use leasehold_core::{Backoff, RoomId};
+use leasehold_store::Retry;
+use serde::Deserialize;
+
+use crate::acquire::random;
+use crate::http::{Documents, Error};
+use sse::{Message, Parser};
+
+/// After so long without a byte the connection counts as dead: a server says something every 15 s.
+const SILENCE: Duration = Duration::from_secs(45);
+
+const BETWEEN_CONNECTIONS: Backoff =
+    Backoff { initial: Duration::from_millis(100), multiplier: 2.0, max: Duration::from_secs(15) };
+
+/// The longest that a server can keep us away by `Retry-After`.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Something that an event stream says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Something happened.
+    Event(DocumentEvent),
+    /// How things stand with the document: what comes next happened after this. It is sent at the start, and where
+    /// events may have been missed.
+    Snapshot(LockState),
+    /// The same for all documents that the caller may see, in one or more parts.
+    SnapshotOfAll {
+        /// Those that are locked.
+        documents: Vec<LockState>,
+        /// Whether another part follows.
+        more: bool,
+    },
+    /// The connection is gone, and is made again. If that took too long, a snapshot follows.
+    Interrupted {
+        /// What happened to it.
+        why: String,
+    },
+}
+
+/// The events of one document, or of all that the caller may see. Made by [`Documents::events`].
+///
+/// Dropping the future of [`Events::next`] loses nothing.
+pub struct Events {
+    documents: Documents,
+    room: Option<RoomId>,
+    last: Option<u64>,
+    connection: Option<Connection>,
+    failures: u32,
+    /// When to connect again.
+    pause: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
+    ended: bool,
+}
+
+struct Connection {
+    response: reqwest::Response,
+    parser: Parser,
+}
+
+/// What a step came to.
+enum Step {
+    Tell(Notice),
+    Fail(Error),
+    Silent,
+}
+
+#[derive(Deserialize)]
+struct End {
+    reason: String,
+}
+
+#[derive(Deserialize)]
+struct All {
+    documents: Vec<LockState>,
+    #[serde(default)]
+    more: bool,
+}
+
+impl Events {
+    pub(crate) fn new(documents: Documents, room: Option<RoomId>, last: Option<u64>) -> Self {
+        Self { documents, room, last, connection: None, failures: 0, pause: None, ended: false }
+    }
+
+    /// The next thing that the stream says; `None` after an error, which is its end.
+    pub async fn next(&mut self) -> Option<Result<Notice, Error>> {
+        while !self.ended {
+            match self.step().await {
+                Step::Tell(notice) => return Some(Ok(notice)),
+                Step::Fail(error) => {
+                    self.ended = true;
+                    self.connection = None;
+                    return Some(Err(error));
+                }
+                Step::Silent => {}
+            }
+        }
+        None
+    }
+
+    /// The same as a [`Stream`].
+    pub fn into_stream(mut self) -> impl Stream<Item = Result<Notice, Error>> + Send {
+        async_stream::stream! {
+            while let Some(item) = self.next().await {
+                yield item;
+            }
+        }
+    }
+
+    /// Where the stream stands: pass it to [`Documents::events`] to go on from here.
+    pub fn last_event_id(&self) -> Option<u64> {
+        self.last
+    }
+
+    /// Whether there is a connection at this moment.
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    async fn step(&mut self) -> Step {
+        let Some(connection) = &mut self.connection else { return self.connect().await };
+        if let Some(message) = connection.parser.next() {
+            return self.take(&message);
+        }
+        let chunk = tokio::time::timeout(SILENCE, connection.response.chunk()).await;
+        match chunk {
+            Ok(Ok(Some(bytes))) => match connection.parser.push(&bytes) {
+                Ok(()) => Step::Silent,
+                Err(sse::TooLong) => self.interrupted("it sent a message that is longer than any should be"),
+            },
+            Ok(Ok(None)) => self.interrupted("the server closed it"),
+            Ok(Err(error)) => self.interrupted(&error.without_url().to_string()),
+            Err(_) => self.interrupted("nothing was heard from the server"),
+        }
+    }
+
+    async fn connect(&mut self) -> Step {
+        if let Some(pause) = &mut self.pause {
+            pause.await;
+            self.pause = None;
+        }
+        match self.documents.open_events(self.room.as_ref(), self.last).await {
+            Ok(response) => {
+                self.connection = Some(Connection { response, parser: Parser::default() });
+                Step::Silent
+            }
+            Err(error) if error.retry() == Retry::No => Step::Fail(error),
+            Err(error) => {
+                self.pause(error.retry_after());
+                // The first failure of many is told, not each of them.
+                if self.failures > 1 {
+                    Step::Silent
+                } else {
+                    Step::Tell(Notice::Interrupted { why: error.to_string() })
+                }
+            }
+        }
+    }
+
+    fn interrupted(&mut self, why: &str) -> Step {
+        self.connection = None;
+        self.pause(None);
+        Step::Tell(Notice::Interrupted { why: why.to_owned() })
+    }
+
+    fn pause(&mut self, wanted: Option<Duration>) {
+        self.failures = self.failures.saturating_add(1);
+        let own = BETWEEN_CONNECTIONS.jittered(self.failures, random());
+        let pause = wanted.unwrap_or_default().min(LONGEST_PAUSE).max(own);
+        self.pause = Some(Box::pin(tokio::time::sleep(pause)));
+    }
+
+    fn take(&mut self, message: &Message) -> Step {
+        // Whatever it says, the connection works.
+        self.failures = 0;
+        let id = message.id.as_deref().and_then(|id| id.parse().ok());
+        let taken = match message.event.as_str() {
+            "end" => return self.end(&message.data),
+            "snapshot" => self.take_snapshot(&message.data, id),
+            _ => self.take_event(&message.data, id),
+        };
+        taken.unwrap_or_else(|_| self.interrupted("it said something that this client does not understand"))
+    }
+
+    fn take_snapshot(&mut self, data: &str, id: Option<u64>) -> Result<Step, serde_json::Error> {
+        let notice = if self.room.is_some() {
+            let state: LockState = serde_json::from_str(data)?;
+            self.last = Some(state.seq);
+            Notice::Snapshot(state)
+        } else {
+            let All { documents, more } = serde_json::from_str(data)?;
+            // Whoever goes on from here has all parts.
+            self.last = id.filter(|_| !more);
+            Notice::SnapshotOfAll { documents, more }
+        };
+        Ok(Step::Tell(notice))
+    }
+
+    fn take_event(&mut self, data: &str, id: Option<u64>) -> Result<Step, serde_json::Error> {
+        let event: DocumentEvent = serde_json::from_str(data)?;
+        let number = if self.room.is_some() { Some(event.seq) } else { id };
+        let (Some(number), Some(last)) = (number, self.last) else {
+            self.last = number.or(self.last);
+            return Ok(Step::Tell(Notice::Event(event)));
+        };
+        if number <= last {
+            return Ok(Step::Silent);
+        }
+        // Only the numbers of one document are without gaps; those of all have some where the caller may not look.
+        if self.room.is_some() && number != last + 1 {
+            // A stream that begins anew begins with a snapshot.
+            self.last = None;
+            return Ok(self.interrupted("an event was left out"));
+        }
+        self.last = Some(number);
+        Ok(Step::Tell(Notice::Event(event)))
+    }
+
+    /// The server ends the stream, and says why.
+    fn end(&mut self, data: &str) -> Step {
+        let reason = serde_json::from_str::<End>(data).map(|end| end.reason).unwrap_or_default();
+        match reason.as_str() {
+            "token_expired" => {
+                let detail =
+                    "it has expired; get a new one and open the stream again from where it was".to_owned();
+                Step::Fail(Error::Unauthenticated { detail: Some(detail) })
+            }
+            "too_slow" => self.interrupted("this client was too slow"),
+            "shutting_down" => self.interrupted("the server is shutting down"),
+            _ => self.interrupted("the server ended it"),
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("room", &self.room).field("last", &self.last).finish_non_exhaustive()
+    }
+}
