@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use leasehold_core::Ttl;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
-use leasehold_server::{Config, Dev, Limits, TlsFiles};
+use leasehold_server::{Config, Dev, Limits, Server, TlsFiles};
 use leasehold_store::clock::{SystemClock, unix_millis};
 use leasehold_store::{Embedded, Memory, Postgres, Store, StoreUrl};
 use serde_json::json;
@@ -70,8 +70,9 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
     let store = place.open(settings)?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", listener.local_addr()?);
+    let server = Server::start(store, config.clone())?;
     tell(&Started { url, place: &place, door: &door, config: &config }, out);
-    leasehold_server::run(listener, store, config, signals.asked_to_end()).await?;
+    server.serve(listener, signals.asked_to_end()).await?;
     if !out.is_json() {
         out.good("ended; nothing that was acknowledged is lost");
     }

@@ -35,6 +35,9 @@ const TRIES: u32 = 4;
 /// How long the first answer may take, even when somebody does not want to wait for the lease.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
+/// The shortest sleep between two attempts: a lease that has no whole millisecond left is not worth a race.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
+
 /// The longest that a server can keep an attempt back by `Retry-After`.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -225,7 +228,7 @@ impl<'a> Bidder<'a> {
             // Nobody is pushed a lease: when the key frees or expires, everybody who waits asks anew.
             tokio::select! {
                 () = listening.ended() => {}
-                () = tokio::time::sleep(left) => {}
+                () = tokio::time::sleep(left.max(SHORTEST_SLEEP)) => {}
             }
         }
     }

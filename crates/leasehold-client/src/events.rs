@@ -248,3 +248,89 @@ impl fmt::Debug for Events {
         f.debug_struct("Events").field("room", &self.room).field("last", &self.last).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(room: Option<&str>) -> Events {
+        let documents = Documents::at("http://127.0.0.1:1").build().unwrap();
+        documents.events(room.map(|room| RoomId::parse(room).unwrap()).as_ref(), None)
+    }
+
+    fn event(seq: u64, id: u64) -> Message {
+        let data = format!(
+            r#"{{"event":"DocumentLocked","roomId":"a","seq":{seq},"fence":1,"holder":{{"id":"x","name":"X"}}}}"#
+        );
+        Message { event: "DocumentLocked".into(), data, id: Some(id.to_string()) }
+    }
+
+    fn snapshot(data: &str, id: u64) -> Message {
+        Message { event: "snapshot".into(), data: data.into(), id: Some(id.to_string()) }
+    }
+
+    /// What is told of a message, and where the stream stands after it.
+    fn take(events: &mut Events, message: &Message) -> (&'static str, Option<u64>) {
+        let told = match events.take(message) {
+            Step::Tell(Notice::Event(_)) => "event",
+            Step::Tell(Notice::Snapshot(_) | Notice::SnapshotOfAll { .. }) => "snapshot",
+            Step::Tell(Notice::Interrupted { .. }) => "interrupted",
+            Step::Fail(_) => "failed",
+            Step::Silent => "nothing",
+        };
+        (told, events.last_event_id())
+    }
+
+    #[tokio::test]
+    async fn law_09_a_room_stream_lets_no_gap_and_no_copy_pass() {
+        let mut events = events(Some("a"));
+        let state = |seq| snapshot(&format!(r#"{{"roomId":"a","locked":false,"seq":{seq}}}"#), seq);
+        let cases = [
+            (state(4), ("snapshot", Some(4))),
+            (event(5, 5), ("event", Some(5))),
+            (event(5, 5), ("nothing", Some(5))),
+            (event(3, 3), ("nothing", Some(5))),
+            (event(6, 6), ("event", Some(6))),
+            // Begun anew, without a place to go on from: a snapshot follows.
+            (event(8, 8), ("interrupted", None)),
+            (state(9), ("snapshot", Some(9))),
+            // A snapshot is right even if the numbers began anew.
+            (state(2), ("snapshot", Some(2))),
+            (event(3, 3), ("event", Some(3))),
+        ];
+        for (number, (message, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(take(&mut events, &message), expected, "step {number}");
+        }
+    }
+
+    #[tokio::test]
+    async fn law_09_a_stream_of_all_goes_on_only_from_a_whole_snapshot() {
+        let mut events = events(None);
+        let part = |more| snapshot(&format!(r#"{{"documents":[],"more":{more}}}"#), 40);
+        let cases = [
+            (part(true), ("snapshot", None)),
+            (part(false), ("snapshot", Some(40))),
+            (event(1, 40), ("nothing", Some(40))),
+            (event(1, 44), ("event", Some(44))),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(take(&mut events, &message), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_token_is_the_end_and_the_others_are_not() {
+        for (reason, expected) in [
+            ("token_expired", "failed"),
+            ("too_slow", "interrupted"),
+            ("shutting_down", "interrupted"),
+            ("something new", "interrupted"),
+        ] {
+            let data = format!(r#"{{"reason":"{reason}"}}"#);
+            let end = Message { event: "end".into(), data, id: None };
+            assert_eq!(take(&mut events(Some("a")), &end).0, expected, "{reason}");
+        }
+        let nonsense = Message { event: "DocumentLocked".into(), data: "[]".into(), id: None };
+        assert_eq!(take(&mut events(Some("a")), &nonsense).0, "interrupted");
+    }
+}

@@ -30,6 +30,7 @@ use self::gate::{Gate, Place};
 use self::tls::Tls;
 use self::watch::{Activity, Answer, Watched, drive};
 use crate::config::{Config, Limits};
+use crate::files::ConfigError;
 use crate::metrics::{Cut, Metrics};
 
 /// Where a request comes from: the peer, or whom a trusted proxy speaks for.
@@ -52,6 +53,11 @@ const PING_ANSWER: Duration = Duration::from_secs(10);
 
 /// What hyper wants for a head at least.
 const SMALLEST_HEAD: usize = 8 * 1024;
+
+/// Says what is wrong with the certificate and the key, before anybody is told that the server is there.
+pub(crate) fn check_tls(config: &Config) -> Result<(), ConfigError> {
+    config.tls.as_ref().map(Tls::open).transpose().map(|_| ())
+}
 
 /// Serves until the shutdown, and then until the requests under way are done, for at most `limits.drain`.
 pub(crate) async fn serve(

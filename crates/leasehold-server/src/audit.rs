@@ -83,6 +83,8 @@ pub struct Audit {
     path: PathBuf,
     log: Mutex<Log>,
     metrics: OnceLock<Metrics>,
+    /// Cancelled once it is known from where on everything will be written down.
+    begun: CancellationToken,
 }
 
 /// What is known about the file. What lies beyond `length` does not count.
@@ -102,7 +104,17 @@ impl Audit {
     pub fn open(path: &Path) -> Result<Arc<Self>, AuditError> {
         let file = open_file(path)?;
         let log = Log::read(path, file)?;
-        Ok(Arc::new(Self { path: path.to_owned(), log: Mutex::new(log), metrics: OnceLock::new() }))
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            log: Mutex::new(log),
+            metrics: OnceLock::new(),
+            begun: CancellationToken::new(),
+        }))
+    }
+
+    /// Completes when whatever happens from now on will be written down.
+    pub(crate) async fn begun(&self) {
+        self.begun.cancelled().await;
     }
 
     /// Counts failures in these from now on.
@@ -119,6 +131,7 @@ impl Audit {
     ) {
         let follower = Follower { audit: self, store, wall_clock, shutdown };
         let Some(mut position) = follower.begin().await else { return };
+        follower.audit.begun.cancel();
         loop {
             let feed = tokio::select! {
                 biased;

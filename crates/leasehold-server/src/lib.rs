@@ -65,6 +65,9 @@ pub enum Error {
     /// A file could not be used.
     #[error(transparent)]
     Audit(#[from] audit::AuditError),
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The system has no randomness to give.
     #[error("the system has no randomness to give: {0}")]
     Randomness(#[from] getrandom::Error),
@@ -102,19 +105,11 @@ pub async fn run(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
-    let server = Server::start(store, config)?;
-    let (router, stop) = (server.router(), server.app.stop.clone());
-    tokio::spawn({
-        let stop = stop.clone();
-        async move {
-            shutdown.await;
-            stop.cancel();
-        }
-    });
-    let served = accept::serve(listener, router, &server.app.config, server.app.metrics.clone(), stop).await;
-    server.end().await;
-    Ok(served?)
+    Server::start(store, config)?.serve(listener, shutdown).await
 }
+
+/// How long a server waits for its audit before it takes anybody in. If the store is away for longer, so is everything.
+const AUDIT_BEGINS: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A server without a listener: what [`run`] puts behind one, and what a test on virtual time calls directly.
 pub struct Server {
@@ -125,6 +120,7 @@ pub struct Server {
 impl Server {
     /// Starts what runs beside the requests: passing on events, telling expiries, keeping the audit.
     pub fn start(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        accept::check_tls(&config)?;
         let metrics = Metrics::new();
         let stop = CancellationToken::new();
         let audit = config.audit.as_deref().map(AuditLog::open).transpose()?;
@@ -153,6 +149,28 @@ impl Server {
         }
         tasks.close();
         Ok(Self { app, tasks })
+    }
+
+    /// Serves on `listener` until `shutdown` completes and the requests under way are done.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
+        let app = self.app.clone();
+        if let Some(audit) = &app.audit {
+            // Nothing is taken over before it would be written down.
+            let _ = tokio::time::timeout(AUDIT_BEGINS, audit.begun()).await;
+        }
+        let stop = app.stop.clone();
+        tokio::spawn(async move {
+            shutdown.await;
+            stop.cancel();
+        });
+        let served =
+            accept::serve(listener, self.router(), &app.config, app.metrics.clone(), app.stop.clone()).await;
+        self.end().await;
+        Ok(served?)
     }
 
     /// All addresses, with what stands around them.

@@ -184,12 +184,16 @@ impl Error {
     pub(super) fn from_transport(error: reqwest::Error) -> Self {
         // The address is known to whoever asked, and may hold what should not be shown.
         let error = error.without_url();
-        let retry = match &error {
-            _ if error.is_connect() => Retry::Safe,
-            _ if error.is_builder() => Retry::No,
-            _ => Retry::Unknown,
-        };
-        Self::unavailable(causes(&error), retry)
+        let what = causes(&error);
+        match &error {
+            _ if error.is_connect() && what.contains("certificate") => {
+                let fix = "if you trust it, give the certificate of its authority as a root certificate";
+                Self::unavailable(format!("{what}; {fix}"), Retry::No)
+            }
+            _ if error.is_connect() => Self::unavailable(what, Retry::Safe),
+            _ if error.is_builder() => Self::unavailable(what, Retry::No),
+            _ => Self::unavailable(what, Retry::Unknown),
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use futures_util::StreamExt;
 use leasehold_client::http::Error;
 use leasehold_client::{Documents, Events, Notice};
 use leasehold_core::wire::documents::{DocumentEvent, EventName, UnlockReason};
-use tokio::time::timeout;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout};
 
 use crate::proxy::Proxy;
 use crate::server::{TestServer, documents, documents_with, room, token};
@@ -145,4 +147,29 @@ async fn a_stream_without_permission_ends_with_the_reason() {
     let mut events = documents_with(server.address, "nobody").events(Some(&room("minutes")), None);
     assert!(matches!(events.next().await, Some(Err(Error::Unauthenticated { .. }))));
     assert!(events.next().await.is_none());
+}
+
+/// A connection over which nothing comes any more, not even a heartbeat: nobody closed it, and no error will come.
+#[tokio::test]
+async fn a_silent_connection_is_noticed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let said = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n\
+                 event: snapshot\ndata: {\"roomId\":\"minutes\",\"locked\":false,\"seq\":3}\n\n";
+    let server = tokio::spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4_096];
+        assert!(connection.read(&mut request).await.unwrap() > 0);
+        connection.write_all(said).await.unwrap();
+        (listener, connection)
+    });
+    let mut events = documents_with(address, "t").events(Some(&room("minutes")), None);
+    assert!(matches!(next(&mut events).await, Notice::Snapshot(_)));
+    let _open = server.await.unwrap();
+    // From here on the clock jumps to whatever is waited for.
+    tokio::time::pause();
+    let start = Instant::now();
+    let Some(Ok(Notice::Interrupted { why })) = events.next().await else { panic!("it waits for ever") };
+    assert!(why.contains("nothing was heard"), "{why}");
+    assert_eq!(start.elapsed().as_secs(), 45);
 }

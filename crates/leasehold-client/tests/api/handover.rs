@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use leasehold_client::{AcquireOptions, Error, Guard, Handover, HandoverOptions, Leasehold, Lost, OnSilence};
+use leasehold_core::Command;
 use leasehold_core::lease::LossReason;
+use leasehold_store::faulty::Fault;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -134,6 +136,26 @@ async fn silence_grants_in_process() {
 #[tokio::test]
 async fn silence_grants_at_a_server() {
     silence_grants(Parties::at_a_server_with_ttl(2).await, Duration::from_secs(2)).await;
+}
+
+/// The store knows that the holder was told, and the holder never hears that it does: it has to count on the worst.
+#[tokio::test(start_paused = true)]
+async fn law_08_a_holder_whose_word_got_through_unanswered_stops_in_time() {
+    let (others, mine) = crate::with_faults(|command| match command {
+        Command::HandoverTold { .. } => Fault::LoseAnswer,
+        _ => Fault::None,
+    });
+    let lease = mine.acquire(KEY, AcquireOptions::owner("anna")).await.unwrap();
+    let mut requests = lease.handover_requests();
+    let lost = lease.lost();
+    let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
+    let options = HandoverOptions::new().on_silence(OnSilence::Grant).countdown(Duration::from_secs(8));
+    let options = options.acquire(AcquireOptions::owner("ben"));
+    let asking = tokio::spawn(async move { (others.request_handover(KEY, options).await, Instant::now()) });
+    assert!(requests.next().await.is_none(), "it ends with the lease");
+    let (granted, granted_at) = asking.await.unwrap();
+    let (why, lost_at) = lost.await.unwrap();
+    assert!(granted.unwrap().granted().is_some() && why == Lost::Deadline && lost_at < granted_at);
 }
 
 /// At a TTL of 30 s a holder stops 3 s early: with a countdown of 2 s, whoever asks would have had the lease at once,

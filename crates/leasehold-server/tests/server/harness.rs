@@ -1,5 +1,6 @@
 //! A server on virtual time, and callers with tokens. The store's clock, the wall clock and tokio's are one.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,13 @@ impl House {
 
     pub async fn end(self) {
         self.server.end().await;
+    }
+
+    /// Ends it, and lets go of the store: whoever opens it next is alone.
+    pub async fn shut_down(self) {
+        let Self { server, router, store } = self;
+        server.end().await;
+        drop((router, store));
     }
 
     /// Somebody who may do everything.
@@ -265,4 +273,21 @@ fn heard(block: &str) -> Option<Heard> {
 /// Lets the virtual time pass, and everything that is due in it happen.
 pub async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// Looks again and again until there is something to see.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Says what is not tested here, and why. Not through `eprintln!`, which the test runner would keep to itself.
+pub fn skipped(what: &str) {
+    std::io::stderr().write_all(format!("\nSKIPPED: {what}\n").as_bytes()).unwrap();
 }

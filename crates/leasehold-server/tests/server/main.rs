@@ -8,6 +8,12 @@ mod connections;
 mod harness;
 mod matrix;
 mod openapi;
+mod stores;
 mod streams;
 mod timelines;
 mod tokens;
+
+// The PostgreSQL that the tests of the store start, too.
+#[allow(dead_code)] // the store's own tests use more of it
+#[path = "../../../leasehold-store/tests/stores/postgres/server.rs"]
+mod postgres_server;

@@ -1,6 +1,5 @@
 //! Tokens from elsewhere: signed by other programs and with other kinds of keys, forged, expired, and after a key changed.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -12,14 +11,9 @@ use jsonwebtoken::{EncodingKey, Header};
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
 use serde_json::{Value, json};
 
-use crate::harness::{House, SECRET, far_away};
+use crate::harness::{House, SECRET, far_away, skipped};
 
 const PAGE: &str = include_str!("../../../../docs/tokens.md");
-
-/// Says what is not tested here, and why. Not through `eprintln!`, which the test runner would keep to itself.
-fn skipped(what: &str) {
-    std::io::stderr().write_all(format!("\nSKIPPED: {what}\n").as_bytes()).unwrap();
-}
 
 // --- the snippets of the documentation ---
 
