@@ -139,6 +139,10 @@ impl RoomId {
             let rule = format!("a roomId is 1 to {} of A-Z a-z 0-9 _ - = @ , . ;", Self::MAX_BYTES);
             return Err(Invalid::new("roomId", text, rule, "leave out or replace the other characters"));
         }
+        if matches!(text, "." | "..") {
+            let rule = "in an address, `.` and `..` lead elsewhere";
+            return Err(Invalid::new("roomId", text, rule, "choose another name"));
+        }
         Key::parse(&format!("{}{text}", Self::DOOR)).map(Self)
     }
 
@@ -450,7 +454,7 @@ mod tests {
         assert_eq!((room.as_str(), room.key().as_str()), ("team-a_1=@,.;Z", "doc/team-a_1=@,.;Z"));
         assert_eq!(RoomId::of(room.key()), Some(room));
         assert!(RoomId::parse(&"x".repeat(128)).is_ok());
-        for bad in ["", "a b", "a/b", "a*", "会議", "a\0", &"x".repeat(129)] {
+        for bad in ["", ".", "..", "a b", "a/b", "a*", "会議", "a\0", &"x".repeat(129)] {
             assert!(RoomId::parse(bad).is_err(), "{bad:?}");
         }
         for other in ["run/a", "doc/a b", "doc/a/b"] {

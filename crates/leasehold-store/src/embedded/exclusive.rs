@@ -30,8 +30,9 @@ use crate::{
 /// How long the writer waits for work before it moves the clock on by itself.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How long the writer looks out for the next request before it goes to sleep.
-const LINGER: Duration = Duration::from_micros(200);
+/// How long the writer looks out for the next request, and a caller that is alone for its answer, before they sleep:
+/// waking a thread takes a good part of the time that a sync does.
+const LOOK_OUT: Duration = Duration::from_micros(200);
 
 /// How much time may pass on the lease clock before it is written down, while there are leases.
 const CLOCK_WRITTEN_EVERY: Duration = Duration::from_secs(1);
@@ -41,6 +42,9 @@ const QUEUE: usize = 8_192;
 
 /// How many commands one transaction takes at most.
 const BATCH: usize = 2_048;
+
+/// After how many commits a store is taken for a busy one, which is worth a log of full length.
+const BUSY: u32 = 100;
 
 /// How many keys are forgotten in one turn at most, beyond two for each command.
 const FORGET_PER_TURN: usize = 256;
@@ -80,7 +84,7 @@ impl Exclusive {
         });
         let lease_clock = LeaseClock::new(start, clock.millis(), LONGEST_STEP);
         let path = path.to_owned();
-        let (untrimmed, healthy) = (0, true);
+        let (untrimmed, commits, healthy) = (0, 0, true);
         let writer = Writer {
             path,
             db,
@@ -90,6 +94,7 @@ impl Exclusive {
             lease_clock,
             limits,
             untrimmed,
+            commits,
             healthy,
             shared: shared.clone(),
         };
@@ -106,7 +111,19 @@ impl Exclusive {
         let _permit = self.shared.room.acquire().await.map_err(|_| Error::Closed)?;
         let (answer, answered) = oneshot::channel();
         self.shared.queue.push(request(answer));
+        self.look_out(&answered).await;
         answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Looks out for the answer for a moment, if nobody else is waiting for one.
+    async fn look_out<T>(&self, answered: &oneshot::Receiver<T>) {
+        let alone = self.shared.room.available_permits() == QUEUE - 1;
+        let start = Instant::now();
+        while alone && answered.is_empty() && start.elapsed() < LOOK_OUT {
+            // The writer may need this very processor, and other tasks this thread.
+            std::thread::yield_now();
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -245,7 +262,7 @@ impl Queue {
 
     /// Takes what is there, after waiting a tick for something to be there. `None` when closed and empty.
     fn take(&self) -> Option<Vec<Request>> {
-        self.linger();
+        self.look_out();
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let nothing = |state: &mut QueueState| state.requests.is_empty() && !state.closed;
         let (mut state, _) =
@@ -258,12 +275,12 @@ impl Queue {
         Some(std::mem::replace(&mut state.requests, rest))
     }
 
-    /// Looks out for the next request for a moment: a caller that was just answered often has another one, and waking a
-    /// thread that has gone to sleep takes longer than the moment.
-    fn linger(&self) {
+    /// Looks out for the next request for a moment: a caller that was just answered often has another one.
+    fn look_out(&self) {
         let start = Instant::now();
-        while self.length.load(Ordering::Acquire) == 0 && start.elapsed() < LINGER {
-            std::hint::spin_loop();
+        while self.length.load(Ordering::Acquire) == 0 && start.elapsed() < LOOK_OUT {
+            // The caller may need this very processor.
+            std::thread::yield_now();
         }
     }
 
@@ -292,6 +309,8 @@ struct Writer {
     limits: Limits,
     /// How many events and endings were written since the old ones were last deleted.
     untrimmed: usize,
+    /// How many transactions were written since the store was opened.
+    commits: u32,
     /// Whether memory is known to agree with the disk.
     healthy: bool,
     shared: Arc<Shared>,
@@ -377,7 +396,18 @@ impl Writer {
         transaction.commit()?;
         self.untrimmed = trimmed;
         self.header = header;
+        self.count_commit();
         Ok(())
+    }
+
+    /// Gives the log its full length once the store has turned out to be a busy one.
+    fn count_commit(&mut self) {
+        self.commits = self.commits.saturating_add(1);
+        if self.commits == BUSY
+            && let Err(error) = file::lengthen_log(&self.path)
+        {
+            tracing::debug!(%error, path = %self.path.display(), "the log grows as it goes, which is slower");
+        }
     }
 
     /// What was staged is durable: show it, tell it, and answer.

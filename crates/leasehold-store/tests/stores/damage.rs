@@ -459,6 +459,55 @@ fn a_flipped_byte_in_the_log_is_refused_or_concerns_the_last_commit_alone() {
     }
 }
 
+/// A store that was written to a hundred times gets a log of full length, of which the end is still zeros.
+#[test]
+fn a_long_log_ends_where_its_zeros_begin() {
+    let scene = Scene::crashed(Mode::Exclusive, 150);
+    assert_eq!(embedded::check(&scene.path).unwrap().problems, [""; 0]);
+    let (main, log) = (fs::read(&scene.path).unwrap(), fs::read(scene.log()).unwrap());
+    let end = log.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    assert!(log.len() > 4_000_000 && end < log.len() / 2, "{end} of {} bytes are used", log.len());
+    let flipped = |offset: usize| {
+        let mut flipped = log.clone();
+        flipped[offset] ^= 0x41;
+        flipped
+    };
+    let open_with = |log: &[u8], mode| {
+        scene.put(&main);
+        fs::write(scene.log(), log).unwrap();
+        open(&scene.path, mode)
+    };
+    let harmless = [log.clone(), log[..end].to_vec(), log[..end + 5_000].to_vec(), flipped(end + 5_000)];
+    for (mode, log) in MODES.into_iter().flat_map(|mode| harmless.iter().map(move |log| (mode, log))) {
+        let store = open_with(log, mode).expect("zeros hold nothing that could be lost");
+        runtime().block_on(scene.is_unchanged(&store)).unwrap();
+    }
+    let mut emptied = log.clone();
+    emptied[..end].fill(0);
+    let broken = [flipped(10), flipped(end / 2), emptied];
+    for (mode, log) in MODES.into_iter().flat_map(|mode| broken.iter().map(move |log| (mode, log))) {
+        assert_refused(
+            &scene.path,
+            &open_with(log, mode).err().expect("what was acknowledged is not all there"),
+        );
+    }
+}
+
+#[test]
+fn a_long_log_serves_whoever_looks_and_goes_with_an_orderly_end() {
+    let scene = Scene::with(Mode::Exclusive, 150, |path, _| {
+        assert!(fs::metadata(beside(path, "-wal")).unwrap().len() > 4_000_000);
+        assert_eq!(embedded::check(path).unwrap().problems, [""; 0]);
+        let copied = embedded::backup(path, beside(path, ".copy")).unwrap();
+        assert_eq!(copied.checked.leases, 120);
+    });
+    assert!(!scene.log().exists(), "an orderly end leaves one file");
+    for path in [scene.path.clone(), beside(&scene.path, ".copy")] {
+        let store = open(&path, Mode::Shared).unwrap();
+        runtime().block_on(scene.is_unchanged(&store)).unwrap();
+    }
+}
+
 /// A crashed store, and all leases after each of its commands.
 fn crashed_with_past(mode: Mode, count: u64) -> (Scene, Vec<Vec<(Key, Slot)>>) {
     let mut past = vec![Vec::new()];

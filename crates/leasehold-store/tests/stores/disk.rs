@@ -161,6 +161,22 @@ async fn a_store_that_ends_on_a_full_disk_comes_back_whole() {
     }
 }
 
+/// A log that is overwritten is faster than one that grows, but not worth the last room on a disk.
+#[tokio::test]
+async fn a_log_that_does_not_fit_at_full_length_leaves_the_room_to_others() {
+    let Some(disk) = SmallDisk::of_megabytes(6) else { return };
+    disk.load_ballast(BALLAST);
+    let path = disk.path("leases.db");
+    let store = Embedded::open(&path).unwrap();
+    for id in 0..120 {
+        must_acquire(&store, &name(id), &bid("anna", id, HOUR)).await;
+    }
+    fs::write(disk.path("another"), vec![1; 1 << 20]).expect("there is room for others");
+    must_acquire(&store, &name(120), &bid("anna", 120, HOUR)).await;
+    assert_all_there(&store, 121).await;
+    assert_eq!(embedded::check(&path).unwrap().problems, [""; 0]);
+}
+
 #[tokio::test]
 async fn law_10_nobody_loses_a_lease_because_the_disk_was_full() {
     // Once, the lease clock ran on while nothing could be written: when there was room again, everybody who had not been

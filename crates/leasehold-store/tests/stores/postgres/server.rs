@@ -92,7 +92,8 @@ impl Server {
     }
 
     fn start_postgres(&self) {
-        run(self.pg_ctl().arg("-l").arg(self.own("log")).args(["-w", "start"]));
+        // After a crash it first syncs every file of every database, which takes minutes on a disk that others keep busy.
+        run(self.pg_ctl().arg("-l").arg(self.own("log")).args(["-w", "-t", "600", "start"]));
     }
 
     fn pg_ctl(&self) -> Command {
