@@ -131,7 +131,7 @@ fn in_the_way(state: LockState, held: &Held) -> wire::documents::Held {
     }
 }
 
-fn own_tab() -> String {
+pub(crate) fn own_tab() -> String {
     format!("terminal-{}-{}", std::process::id(), unix_millis())
 }
 

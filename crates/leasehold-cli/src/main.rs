@@ -11,6 +11,8 @@ mod man;
 mod out;
 mod release;
 mod renew;
+#[cfg(target_os = "linux")]
+mod run;
 mod serve;
 mod signals;
 mod store;
@@ -28,10 +30,11 @@ use out::Out;
 /// Makes sure that only one party at a time works on a thing, and that everybody else knows.
 ///
 /// `serve` is the server. `acquire`, `renew`, `release`, `take-over`, `check`, `watch` and `audit` talk to one; `try`
-/// and `store` work on a local file; `ls` does both.
+/// and `store` work on a local file; `run` and `ls` do both.
 ///
 /// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems were found or a fence is not current, 69 the server cannot
-/// be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not yours, 77 not allowed.
+/// be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not yours, 77 not allowed. `run`
+/// passes the exit code of its command through.
 #[derive(Parser)]
 #[command(name = "leasehold", version, max_term_width = 100)]
 struct Args {
@@ -69,6 +72,16 @@ enum Command {
     Check(check::Args),
     /// List who took or ended whose locks, and why.
     Audit(audit::Args),
+    /// Run a command only while holding a lease, so that no two of them run at once.
+    ///
+    /// It ends with the command's exit code (128 and the signal's number if a signal ended it; 126 or 127 if it cannot
+    /// be run or found), with 75 if somebody else has the lease, and with 76 if the lease was lost. Then the command is
+    /// gone before anybody else can get the lease.
+    #[cfg(target_os = "linux")]
+    Run(run::Args),
+    #[cfg(target_os = "linux")]
+    #[command(subcommand, hide = true)]
+    RunPart(run::Part),
     /// Try to get the lease on a key in a local file, and hold it until Ctrl-C.
     ///
     /// Open a second terminal and try the same key there: it will tell who holds it.
@@ -90,6 +103,10 @@ enum Ending {
     NotCurrent,
     Held,
     Lost,
+    /// As a command ended that was run.
+    Code(u8),
+    /// By this signal.
+    Signal(u8),
 }
 
 impl From<Ending> for ExitCode {
@@ -100,6 +117,8 @@ impl From<Ending> for ExitCode {
             // EX_TEMPFAIL: try again later.
             Ending::Held => 75,
             Ending::Lost => 76,
+            Ending::Code(code) => code,
+            Ending::Signal(number) => 128 + number,
         })
     }
 }
@@ -128,6 +147,10 @@ fn run(command: Command, out: &Out) -> Result<Ending> {
         Command::TakeOver(args) => take_over::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Audit(args) => audit::run(&args, out),
+        #[cfg(target_os = "linux")]
+        Command::Run(args) => run::run(&args, out),
+        #[cfg(target_os = "linux")]
+        Command::RunPart(part) => run::part(&part, out),
         Command::Try(args) => try_key::run(&args, out),
         Command::Store(command) => store::run(&command, out),
         Command::Completions(args) => completions::run(&args),

@@ -73,7 +73,7 @@ fn options(args: &Args) -> AcquireOptions {
 }
 
 /// The store's URL, so that two terminals can have the same file open.
-fn shared(store: &str) -> Result<String> {
+pub(crate) fn shared(store: &str) -> Result<String> {
     Ok(match StoreUrl::parse(store)? {
         StoreUrl::Embedded { path, mode: Mode::Exclusive } => {
             format!("embedded:{}?mode=shared", path.display())

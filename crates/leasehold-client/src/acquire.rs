@@ -105,6 +105,19 @@ impl AcquireOptions {
 }
 
 impl AcquireOptions {
+    /// The bid for a job, and how often it is refreshed: jobs last longer than locks unless somebody says otherwise.
+    pub(crate) fn job_bid(
+        &self,
+        backend: &Backend,
+        ttl: Duration,
+        refresh: Duration,
+    ) -> Result<(Bid, Duration), Error> {
+        let bid = Self { ttl: self.ttl.or(Some(ttl)), ..self.clone() }.bid(backend)?;
+        // A third of a TTL that somebody chose, as with every lease.
+        let third = self.ttl.map(|ttl| ttl / 3);
+        Ok((bid, self.heartbeat.or(third).unwrap_or(refresh)))
+    }
+
     /// Behind a server, the token says who the owner is, and the server how long a lease lasts. Whoever says otherwise
     /// would be misled in silence.
     fn leave_it_to_the_server(&self) -> Result<(), Invalid> {
@@ -305,7 +318,7 @@ pub(crate) enum Taken {
 }
 
 /// How long to wait after the `tries`-th failure in a row: a server may want to be left alone for longer.
-fn pause_after(error: &Error, tries: u32) -> Duration {
+pub(crate) fn pause_after(error: &Error, tries: u32) -> Duration {
     let wanted = error.retry_after().unwrap_or_default().min(LONGEST_PAUSE);
     BETWEEN_TRIES.jittered(tries, random()).max(wanted)
 }

@@ -134,6 +134,11 @@ impl Lease {
         &self.held.key
     }
 
+    /// What proves that it is ours.
+    pub(crate) fn claim(&self) -> Claim {
+        self.held.claim
+    }
+
     /// Who holds it, as others see it.
     pub fn owner(&self) -> &Owner {
         &self.held.owner
@@ -158,6 +163,14 @@ impl Lease {
             None if holder.is_held(now) => Ok(self.fence()),
             None => Err(Lost::Deadline),
         }
+    }
+
+    /// How long the work may go on unless a renewal succeeds before; zero when the lease is gone. It counts on a clock
+    /// that keeps running while the machine sleeps, and ends before anybody else can get the lease.
+    pub fn time_left(&self) -> Duration {
+        let now = self.held.inner.now();
+        let holder = self.held.holder();
+        if holder.lost().is_some() { Duration::ZERO } else { holder.deadline().since(now) }
     }
 
     /// Completes when the lease is gone, and says why. It does so *before* anybody else can get it, unless they took

@@ -161,6 +161,7 @@ mod fence;
 mod guard;
 mod handover;
 pub mod http;
+mod jobs;
 mod remote;
 mod waiters;
 
@@ -180,6 +181,7 @@ pub use fence::{FenceLayer, FenceService, LEASE_FENCE};
 pub use guard::{Guard, Lease};
 pub use handover::{Handover, HandoverOptions, HandoverRequest, HandoverRequests};
 pub use http::Documents;
+pub use jobs::{AnalysisLocks, Created, Finished, JobAttempt, JobGuard, JobRun, Jobs, LockAnswer};
 pub use leasehold_core::{Fence, LeaseId, Lost, OnSilence, RoomId};
 pub use leasehold_store::Retry;
 pub use tokio_util::sync::CancellationToken;
@@ -339,6 +341,18 @@ pub enum Error {
         /// Who.
         owner: String,
     },
+    /// There is no such job.
+    #[error("there is no job {id}; create it first")]
+    NoSuchJob {
+        /// Which.
+        id: String,
+    },
+    /// There is a job with this id, and it is another one.
+    #[error("there is a job {id} with another payload; the same id always stands for the same work")]
+    JobDiffers {
+        /// Which.
+        id: String,
+    },
     /// The store has no fence left to give.
     #[error(
         "the store has given out its last fence, 2^53 - 1; begin a new store, and reset the fences it guards"
@@ -355,7 +369,9 @@ impl Error {
             Self::TimedOut { .. } | Self::Cancelled { .. } | Self::Lost(_) | Self::OwnerIsFull { .. } => {
                 Retry::Safe
             }
-            Self::Invalid(_) | Self::FencesExhausted => Retry::No,
+            Self::Invalid(_) | Self::NoSuchJob { .. } | Self::JobDiffers { .. } | Self::FencesExhausted => {
+                Retry::No
+            }
         }
     }
 

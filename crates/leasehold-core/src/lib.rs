@@ -11,6 +11,7 @@
 pub mod backoff;
 pub mod event;
 pub mod holder;
+pub mod job;
 pub mod lease;
 pub mod name;
 pub mod time;
@@ -19,6 +20,7 @@ pub mod wire;
 pub use backoff::Backoff;
 pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
 pub use holder::{Holder, Lost};
+pub use job::{Job, JobCommand, JobOutcome};
 pub use lease::{Command, Context, Decision, Held, Lease, OnSilence, Outcome, Slot, decide};
 pub use name::{Fence, Invalid, Key, LeaseId, Meta, Owner, Reason, RoomId};
 pub use time::{HolderTime, StoreTime, Ttl};

@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+pub(crate) use self::gate::network_of;
 use self::gate::{Gate, Place};
 use self::tls::Tls;
 use self::watch::{Activity, Answer, Watched, drive};

@@ -337,7 +337,11 @@ impl Follower {
             return Some(Position(position));
         }
         loop {
-            match self.newest().await {
+            let newest = tokio::select! {
+                () = self.shutdown.cancelled() => return None,
+                newest = self.newest() => newest,
+            };
+            match newest {
                 Ok(newest) => {
                     let line = Line::Began { began: newest.0, at: self.now() };
                     return self.write(vec![line]).await.then_some(newest);

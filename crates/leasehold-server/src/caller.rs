@@ -2,6 +2,7 @@
 
 use leasehold_core::lease::{Claim, Lease};
 use leasehold_core::{Invalid, LeaseId, Meta, Owner, RoomId, Slot};
+use subtle::ConstantTimeEq;
 
 /// Somebody whose token was in order.
 #[derive(Clone, Debug)]
@@ -157,10 +158,16 @@ impl Caller {
     pub fn is_own(&self, lease: &Lease, holds: &Holds) -> bool {
         lease.owner == self.subject
             && match holds {
-                Holds::Lease(lease_id) => lease.lease_id == *lease_id,
+                Holds::Lease(lease_id) => is_same(lease.lease_id, *lease_id),
                 Holds::Tab(tab) => lease.meta.get(TAB).unwrap_or("-") == tab.as_str(),
             }
     }
+}
+
+/// Whether a lease id is the one that is known. It takes as long whichever part of it is wrong, so that nobody can find
+/// one out piece by piece.
+pub fn is_same(known: LeaseId, given: LeaseId) -> bool {
+    known.as_bytes().ct_eq(given.as_bytes()).into()
 }
 
 /// The name to show for a holder.

@@ -339,6 +339,10 @@ pub(crate) async fn render(request: Request, next: Next) -> Response {
         written.headers_mut().extend(allowed.map(|allowed| (ALLOW, allowed)));
         return written;
     }
+    // The only thing that the router reads before us is the path.
+    if response.status() == StatusCode::BAD_REQUEST {
+        return Failure::invalid("the address is not UTF-8 text").write(language);
+    }
     response
 }
 

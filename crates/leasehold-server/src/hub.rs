@@ -45,6 +45,25 @@ pub(crate) struct Note {
 
 pub(crate) type Notes = broadcast::Receiver<Arc<Note>>;
 
+/// Listens to one document, for which the hub keeps a channel as long as anybody does.
+pub(crate) struct RoomNotes {
+    pub(crate) notes: Notes,
+    /// Dropped after the receiver, which must not count any more.
+    _leaves: Leaves,
+}
+
+/// Tells the hub when a listener to a document is gone, however that came: also if it never took anything.
+struct Leaves {
+    hub: Arc<Hub>,
+    room: RoomId,
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.hub.left(&self.room);
+    }
+}
+
 pub(crate) struct Hub {
     state: Mutex<State>,
     /// The position up to which the store's events have been passed on.
@@ -79,7 +98,8 @@ impl Hub {
         let state = State {
             kept: VecDeque::new(),
             position: Position(0),
-            complete_after: Position(0),
+            // Nothing is known yet.
+            complete_after: Position(u64::MAX),
             all: broadcast::Sender::new(backlog),
             rooms: HashMap::new(),
             names: HashMap::new(),
@@ -93,15 +113,17 @@ impl Hub {
     }
 
     /// Begins to listen to a document; `after` is the number of the last event that the listener knows.
-    pub(crate) fn listen_to_room(&self, room: &RoomId, after: Option<u64>) -> (Notes, Missed) {
+    pub(crate) fn listen_to_room(self: &Arc<Self>, room: &RoomId, after: Option<u64>) -> (RoomNotes, Missed) {
         let mut state = self.lock();
         let backlog = self.backlog.min(ROOM_BACKLOG);
         let notes =
             state.rooms.entry(room.clone()).or_insert_with(|| broadcast::Sender::new(backlog)).subscribe();
+        let notes = RoomNotes { notes, _leaves: Leaves { hub: self.clone(), room: room.clone() } };
         let Some(after) = after else { return (notes, Missed::Unknown) };
         let later: Vec<_> =
             state.kept.iter().filter(|note| note.room == *room && note.seq > after).cloned().collect();
-        let follows = later.first().is_some_and(|first| first.seq == after + 1);
+        let mut numbers = later.iter().zip(after.saturating_add(1)..);
+        let follows = !later.is_empty() && numbers.all(|(note, number)| note.seq == number);
         (notes, if follows { Missed::Events(later) } else { Missed::Unknown })
     }
 
@@ -124,7 +146,7 @@ impl Hub {
     }
 
     /// A listener has left: a document that nobody listens to is forgotten.
-    pub(crate) fn left(&self, room: &RoomId) {
+    fn left(&self, room: &RoomId) {
         let mut state = self.lock();
         if state.rooms.get(room).is_some_and(|notes| notes.receiver_count() == 0) {
             state.rooms.remove(room);
@@ -141,10 +163,8 @@ impl Hub {
         let mut position = None;
         loop {
             let turn = async {
-                let from = match position {
-                    Some(position) => position,
-                    None => self.begin(store.as_ref()).await?,
-                };
+                // It begins once: whoever has been told that it missed nothing counts on all that follows.
+                let Some(from) = position else { return self.begin(store.as_ref()).await };
                 let feed = store.events(from, MAX_EVENTS).await?;
                 Ok::<_, leasehold_store::Error>(self.take_in(feed, from, &metrics))
             };
@@ -241,6 +261,12 @@ impl Hub {
         }
     }
 
+    /// How many documents are listened to.
+    #[cfg(test)]
+    pub(crate) fn rooms(&self) -> usize {
+        self.lock().rooms.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that could panic is done while it is locked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -296,7 +322,9 @@ mod tests {
 
     #[test]
     fn who_comes_back_gets_what_it_missed_or_is_told_that_nobody_knows() {
-        let (hub, metrics) = (Hub::new(4), Metrics::new());
+        let (hub, metrics) = (Arc::new(Hub::new(4)), Metrics::new());
+        let before_it_began = hub.listen_to_all(Some(Position(0))).1;
+        assert_eq!(seqs(&before_it_began), None);
         hub.start_at(Position(10));
         let events = [(11, "a", 5), (12, "b", 1), (13, "a", 6), (14, "a", 7)];
         let events = events.map(|(position, room, seq)| note(position, room, seq)).to_vec();
@@ -306,6 +334,7 @@ mod tests {
         assert_eq!(room(Some(4)), Some(vec![5, 6, 7]));
         assert_eq!(room(Some(6)), Some(vec![7]));
         assert_eq!((room(Some(3)), room(Some(7)), room(None)), (None, None, None));
+        assert_eq!(room(Some(u64::MAX)), None);
         let all = |after| seqs(&hub.listen_to_all(after).1);
         assert_eq!(all(Some(Position(11))), Some(vec![1, 6, 7]));
         assert_eq!(all(Some(Position(14))), Some(vec![]));
@@ -324,13 +353,12 @@ mod tests {
 
     #[test]
     fn a_room_that_nobody_listens_to_is_forgotten() {
-        let hub = Hub::new(4);
+        let hub = Arc::new(Hub::new(4));
         let room = RoomId::parse("a").unwrap();
-        let (notes, _) = hub.listen_to_room(&room, None);
-        hub.left(&room);
-        assert_eq!(hub.lock().rooms.len(), 1);
-        drop(notes);
-        hub.left(&room);
-        assert_eq!(hub.lock().rooms.len(), 0);
+        let (first, second) = (hub.listen_to_room(&room, None), hub.listen_to_room(&room, None));
+        drop(first);
+        assert_eq!(hub.rooms(), 1);
+        drop(second);
+        assert_eq!(hub.rooms(), 0);
     }
 }

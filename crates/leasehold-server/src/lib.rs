@@ -53,7 +53,7 @@ use audit::Audit as AuditLog;
 use error::{Code, Failure};
 use hub::Hub;
 use metrics::Metrics;
-use rates::{Rates, Streams};
+use rates::{Rates, Streams, Who};
 use tickets::Tickets;
 
 /// Why a server did not start, or stopped.
@@ -90,7 +90,11 @@ struct App {
 
 impl App {
     /// Refuses whoever asks too often.
-    fn slow_down(&self, who: &str) -> Result<(), Failure> {
+    fn slow_down(&self, who: Who<'_>) -> Result<(), Failure> {
+        let who = match who {
+            Who::Address(address) => Who::Address(accept::network_of(address)),
+            Who::Caller(_) => who,
+        };
         self.rates.check(who).map_err(|wait| {
             self.metrics.rate_limited();
             Failure::new(Code::TooManyRequests).because_of("slow down").retry_after(wait)
@@ -110,6 +114,9 @@ pub async fn run(
 
 /// How long a server waits for its audit before it takes anybody in. If the store is away for longer, so is everything.
 const AUDIT_BEGINS: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How long what runs beside the requests has to end: longer than the audit takes for its last look, if the disk works.
+const LAST_WORK: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A server without a listener: what [`run`] puts behind one, and what a test on virtual time calls directly.
 pub struct Server {
@@ -194,7 +201,9 @@ impl Server {
     /// Stops what runs beside the requests.
     pub async fn end(self) {
         self.app.stop.cancel();
-        self.tasks.wait().await;
+        if tokio::time::timeout(LAST_WORK, self.tasks.wait()).await.is_err() {
+            tracing::warn!(tasks = self.tasks.len(), "left behind, because they were not done in time");
+        }
     }
 }
 

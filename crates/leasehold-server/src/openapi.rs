@@ -109,6 +109,9 @@ fn add_refusals(
             responses.entry(status.to_string()).or_insert_with(|| json!({ "description": title(code) }));
         if let Some(response) = response.as_object_mut() {
             response.entry("content").or_insert_with(problem_content);
+            if status == 429 || status == 503 {
+                response.entry("headers").or_insert_with(retry_after);
+            }
         }
     }
     for status in ["403", "404", "409", "410"] {
@@ -116,6 +119,11 @@ fn add_refusals(
             response.entry("content").or_insert_with(problem_content);
         }
     }
+}
+
+fn retry_after() -> Value {
+    let schema = json!({ "type": "integer", "minimum": 1 });
+    json!({ "Retry-After": { "description": "Seconds to wait before trying again.", "schema": schema } })
 }
 
 fn problem_content() -> Value {

@@ -3,7 +3,8 @@
 //! What is remembered about callers is bounded, however many there are or pretend to be.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,15 @@ const CALLERS: usize = 65_536;
 
 /// After so many requests, callers that have been quiet are forgotten.
 const TIDY_EVERY: usize = 4_096;
+
+/// Who makes a request. A subject that reads like an address is still not that address.
+#[derive(Clone, Copy, Debug, Hash)]
+pub enum Who<'a> {
+    /// Somebody whose token was in order.
+    Caller(&'a str),
+    /// Somebody of whom nothing else is known.
+    Address(IpAddr),
+}
 
 /// Counts requests.
 pub struct Rates {
@@ -45,7 +55,7 @@ impl Rates {
     }
 
     /// Counts a request of `who`; answers how long to wait if it is one too many.
-    pub fn check(&self, who: &str) -> Result<(), Duration> {
+    pub fn check(&self, who: impl Hash) -> Result<(), Duration> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         if self.since_tidied.fetch_add(1, Ordering::Relaxed) >= TIDY_EVERY {
             self.since_tidied.store(0, Ordering::Relaxed);
@@ -146,7 +156,7 @@ mod tests {
         let rates = Rates::new(&limits(1, 1_000));
         for caller in 0..3 * CALLERS {
             // Those who share may be told to wait.
-            let _ = rates.check(&format!("caller-{caller}"));
+            let _ = rates.check(format!("caller-{caller}"));
         }
         assert!(rates.remembered() <= 2 * CALLERS, "{}", rates.remembered());
     }
@@ -155,7 +165,7 @@ mod tests {
     fn quiet_callers_are_forgotten() {
         let rates = Rates::new(&limits(1_000_000, 1));
         for caller in 0..2 * TIDY_EVERY {
-            rates.check(&format!("caller-{caller}")).unwrap();
+            rates.check(format!("caller-{caller}")).unwrap();
         }
         assert!(rates.remembered() < TIDY_EVERY * 3 / 2, "{}", rates.remembered());
     }

@@ -19,6 +19,7 @@ use crate::accept::ClientAddress;
 use crate::auth::Auth;
 use crate::caller::{Caller, Holds, Level, TabId};
 use crate::error::{Code, Failure};
+use crate::rates::Who;
 
 /// A caller whose token was in order, and what its request says about whose lease it is about.
 pub(crate) struct Session {
@@ -32,7 +33,7 @@ impl FromRequestParts<Arc<App>> for Session {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
         let caller = authenticate(app, &parts.headers, address(parts))?;
-        app.slow_down(caller.subject.as_str())?;
+        app.slow_down(Who::Caller(caller.subject.as_str()))?;
         let lease_id = header(&parts.headers, "lease-id")?.map(LeaseId::parse).transpose()?;
         let tab =
             header(&parts.headers, "x-tab-id")?.map(TabId::parse).transpose()?.unwrap_or_else(TabId::none);
@@ -53,7 +54,7 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> R
         Err(failure) => failure,
     };
     app.metrics.auth_failed();
-    app.slow_down(&address.to_string())?;
+    app.slow_down(Who::Address(address))?;
     Err(denied)
 }
 

@@ -30,7 +30,10 @@ pub(crate) async fn sweep(store: Arc<dyn Store>, metrics: Metrics, stop: Cancell
             () = tokio::time::sleep(pause) => {}
         }
         let due = since + pause;
-        let settled = store.settle_due(AT_A_TIME).await;
+        let settled = tokio::select! {
+            () = stop.cancelled() => return,
+            settled = store.settle_due(AT_A_TIME) => settled,
+        };
         metrics.swept(due.elapsed());
         since = Instant::now();
         pause = match settled {
@@ -61,7 +64,11 @@ pub(crate) async fn clean(store: Arc<dyn Store>, metrics: Metrics, stop: Cancell
             () = stop.cancelled() => return,
             _ = minutes.tick() => {}
         }
-        match clean_once(store.as_ref()).await {
+        let cleaned = tokio::select! {
+            () = stop.cancelled() => return,
+            cleaned = clean_once(store.as_ref()) => cleaned,
+        };
+        match cleaned {
             Ok(keys) => tracing::debug!(keys, "cleaned up"),
             Err(error) => {
                 metrics.store_failed();

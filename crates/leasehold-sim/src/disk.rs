@@ -55,6 +55,6 @@ impl Disk {
     /// The state as a server reads it when it starts.
     pub fn load(&self) -> Resident {
         let slots = self.slots.iter().map(|(key, slot)| (key.clone(), slot.clone()));
-        Resident::load(self.counters, slots, self.endings.clone(), self.events.clone())
+        Resident::load(self.counters, slots, [], self.endings.clone(), self.events.clone())
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::event::{EndReason, EventKind};
+use leasehold_core::job::{JobText, Status};
 use leasehold_core::lease::{Bid, OnSilence, Request};
-use leasehold_core::{LeaseId, Meta, Owner, Reason, StoreTime, Ttl};
+use leasehold_core::{Fence, LeaseId, Meta, Owner, Reason, StoreTime, Ttl};
 use serde_json::{Value, json};
 
 /// What differs between the kinds of event, laid flat.
@@ -87,6 +88,42 @@ impl Flat<'_> {
             "handover_withdrawn" => EventKind::HandoverWithdrawn { by: party()? },
             _ => return None,
         })
+    }
+}
+
+/// Where a job stands, laid flat.
+pub(crate) struct FlatStatus<'a> {
+    pub(crate) word: &'a str,
+    /// The result, or the error.
+    pub(crate) note: Option<&'a str>,
+    /// The fence of the attempt that finished it.
+    pub(crate) by: Option<u64>,
+}
+
+impl<'a> From<&'a Status> for FlatStatus<'a> {
+    fn from(status: &'a Status) -> Self {
+        match status {
+            Status::Queued => Self { word: "queued", note: None, by: None },
+            Status::Ready { result, by } => {
+                Self { word: "ready", note: Some(result.as_str()), by: Some(by.get()) }
+            }
+            Status::Failed { error, by } => {
+                Self { word: "failed", note: Some(error.as_str()), by: by.map(Fence::get) }
+            }
+        }
+    }
+}
+
+impl FlatStatus<'_> {
+    /// The status that was laid flat; `None` when it cannot be right.
+    pub(crate) fn parse(&self) -> Option<Status> {
+        let by = self.by.map(|by| Fence::new(by).ok()).map_or(Some(None), |by| by.map(Some))?;
+        match (self.word, self.note) {
+            ("queued", None) => by.is_none().then_some(Status::Queued),
+            ("ready", Some(note)) => Some(Status::Ready { result: JobText::parse(note).ok()?, by: by? }),
+            ("failed", Some(note)) => Some(Status::Failed { error: JobText::parse(note).ok()?, by }),
+            _ => None,
+        }
     }
 }
 

@@ -7,11 +7,14 @@
 //! |---|---|
 //! | 1, 3, 4, 5, 6, 7, 8 and 2 without purge and restore | [`JobStore`](crate::JobStore): a document can hold it |
 //! | 2 in full, 9, 10, 12, ended lease ids, soft release, hand-over, lists | [`Store`] |
+//! | jobs | [`JobStore`](crate::JobStore) |
 //! | 11 | [`same_history`], with random scripts, against [`Memory`](crate::Memory) |
 //!
 //! A function panics when its law is broken, with words that say how.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod jobs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +22,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::holder::Holder;
+use leasehold_core::job::{JobCommand, JobOutcome, JobText};
 use leasehold_core::lease::{Bid, Claim, Lease, LossReason, OnSilence, REMEMBERED};
 use leasehold_core::{
     Command, EndReason, Event, EventKind, Fence, HolderTime, Key, LeaseId, Meta, Outcome, Owner,
 };
 use leasehold_core::{Position, Reason, Ttl};
 
-use crate::{Applied, Feed, Range, Store, history};
+use crate::{Applied, Feed, JobApplied, Range, Store, history};
+pub use jobs::*;
 
 /// What the laws need of a store under test.
 #[async_trait]
@@ -89,6 +94,14 @@ macro_rules! conformance_tests {
             a_soft_release_shortens_and_a_resume_brings_back,
             a_handover_needs_the_holder_to_have_been_told,
             lists_are_paged_in_key_order,
+            job_first_acquire_succeeds,
+            job_of_many_at_once_one_gets_it,
+            job_is_recovered_after_the_ttl,
+            job_ready_or_failed_is_never_acquired,
+            job_a_foreign_release_changes_nothing,
+            job_outlives_a_restart,
+            job_an_unknown_answer_may_be_asked_for_again,
+            job_attempts_are_counted_and_a_reset_begins_anew,
         }
     };
     ($harness:expr; $($law:ident),* $(,)?) => {
@@ -676,6 +689,23 @@ pub enum Act {
     Check,
     SettleDue,
     Restart,
+    /// Something about the job of the same number.
+    Job(JobAct),
+}
+
+/// What somebody may do with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the same as in `JobCommand`
+pub enum JobAct {
+    Create,
+    CreateAnother,
+    Acquire,
+    AcquireAnew,
+    Refresh,
+    Release,
+    Complete,
+    Fail(bool),
+    Reset,
 }
 
 /// Law 11: runs a script and answers everything that can be observed, fences and times made comparable. Two stores of
@@ -724,6 +754,7 @@ impl History {
             Act::Restart => {
                 harness.restart(Restart::Orderly).await;
             }
+            Act::Job(act) => self.job_step(harness, step, act).await,
             _ => {
                 let command = self.command(step);
                 let applied = apply(harness, &key, command).await;
@@ -731,6 +762,28 @@ impl History {
                 self.observe(step, &applied);
             }
         }
+    }
+
+    async fn job_step(&mut self, harness: &dyn Harness, step: &Step, act: JobAct) {
+        let key = key(&format!("history-job-{}", step.key));
+        // Another party than the one that wants the lease of the same number.
+        let worker = Step { party: step.party + 8, ..step.clone() };
+        let command = job_command(self.party(&worker), act);
+        let JobApplied { outcome, record, now, position } =
+            harness.store().apply_job(&key, command).await.unwrap();
+        if let JobOutcome::Acquired { lease, .. } = &outcome {
+            self.fences.insert(lease.fence.get(), ());
+            self.party(&worker).fence = Some(lease.fence);
+        }
+        let word = format!("{outcome:?}").split([' ', '(', '{']).next().unwrap_or_default().to_owned();
+        let job = record.job.map(|job| {
+            let status = format!("{:?}", job.status).split([' ', '{']).next().unwrap_or_default().to_owned();
+            format!("{status} {} {} {:?}", job.attempts, job.begun, job.changed_at.since(self.start))
+        });
+        let (after, told) = (now.since(self.start), position.0 - self.from.0);
+        let text =
+            format!("{after:?} {}:{} {act:?} -> {word} {job:?} after {told} events", step.key, step.party);
+        self.lines.push(vec![Piece::Text(text)]);
     }
 
     fn party(&mut self, step: &Step) -> &mut Party {
@@ -773,7 +826,7 @@ impl History {
             Act::Answer(hand_over) => Command::AnswerHandover { claim, request, hand_over },
             Act::Withdraw => Command::Withdraw { lease_id: party.lease_id },
             Act::Check => Command::Check { fence },
-            Act::Acquire | Act::SettleDue | Act::Restart => Command::Acquire(party.bid()),
+            Act::Acquire | Act::SettleDue | Act::Restart | Act::Job(_) => Command::Acquire(party.bid()),
         }
     }
 
@@ -857,6 +910,25 @@ impl History {
             Piece::Fence(fence) => format!("fence #{}", ranks.get(fence).copied().unwrap_or(usize::MAX)),
         };
         self.lines.iter().map(|line| line.iter().map(show).collect()).collect()
+    }
+}
+
+fn job_command(worker: &mut Party, act: JobAct) -> JobCommand {
+    let text = |text: &str| JobText::parse(text).unwrap();
+    let claim = Claim { lease_id: worker.lease_id, fence: worker.fence.unwrap_or(Fence::new(1).unwrap()) };
+    match act {
+        JobAct::Create => JobCommand::Create { payload: text("payload"), max_attempts: Some(4) },
+        JobAct::CreateAnother => JobCommand::Create { payload: text("another"), max_attempts: None },
+        JobAct::Acquire => JobCommand::Acquire(worker.bid()),
+        JobAct::AcquireAnew => {
+            worker.renew_id();
+            JobCommand::Acquire(worker.bid())
+        }
+        JobAct::Refresh => JobCommand::Refresh { claim, ttl: None },
+        JobAct::Release => JobCommand::Release(claim),
+        JobAct::Complete => JobCommand::Complete { claim, result: text("42") },
+        JobAct::Fail(retryable) => JobCommand::Fail { claim, error: text("broken"), retryable },
+        JobAct::Reset => JobCommand::Reset,
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Command, Key, Position, StoreTime};
+use leasehold_core::{Command, JobCommand, Key, Position, StoreTime};
 
 use crate::random::Random;
-use crate::{Applied, Error, Feed, JobStore, Page, Range, Reading, Result, Retry, Settled, Store};
+use crate::{
+    Applied, Error, Feed, JobApplied, JobStore, Page, Range, Reading, Result, Retry, Settled, Store,
+};
 
 /// What happens to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,11 @@ impl JobStore for Faulty {
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         self.store.read(key).await
+    }
+
+    /// Without faults: the plan speaks of commands about leases.
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        self.store.apply_job(key, command).await
     }
 }
 

@@ -30,7 +30,10 @@ pub mod resident;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::{Command, Key, Outcome, Position, Published, Slot, StoreTime, lease};
+use leasehold_core::job::Record;
+use leasehold_core::{
+    Command, JobCommand, JobOutcome, Key, Outcome, Position, Published, Slot, StoreTime, lease,
+};
 
 pub use embedded::{Embedded, Mode};
 pub use error::{Error, Result, Retry};
@@ -46,6 +49,9 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// What is there under `key`. An expiry that is due has been told before it is seen here.
     async fn read(&self, key: &Key) -> Result<Reading>;
+
+    /// The same as [`JobStore::apply`] for a job: its lease and what is kept about it change together, or not at all.
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied>;
 }
 
 /// The upper level: a store that knows all of its keys.
@@ -69,6 +75,19 @@ pub trait Store: JobStore {
 pub struct Applied {
     /// What was decided.
     pub outcome: Outcome,
+    /// When, on the store's clock.
+    pub now: StoreTime,
+    /// Every event up to here had been told when it was decided.
+    pub position: Position,
+}
+
+/// The answer to a command about a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobApplied {
+    /// What was decided.
+    pub outcome: JobOutcome,
+    /// The lease of the job and what is kept about it, as they are now. The lease is live.
+    pub record: Record,
     /// When, on the store's clock.
     pub now: StoreTime,
     /// Every event up to here had been told when it was decided.

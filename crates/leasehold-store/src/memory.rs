@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Command, Key, Position, StoreTime};
+use leasehold_core::{Command, JobCommand, Key, Position, StoreTime};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, LeaseClock, SystemClock, unix_millis};
 use crate::resident::{Counters, Resident, Staged};
-use crate::{Applied, Feed, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
+use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 
 /// How many keys are forgotten along with a command, at most: more than one command can add.
 const FORGET_PER_COMMAND: usize = 4;
@@ -36,7 +36,7 @@ impl Memory {
     /// An empty store on `clock`, whose first fence comes after `last_fence`.
     pub fn with(clock: Arc<dyn Clock>, limits: Limits, last_fence: u64) -> Self {
         let counters = Counters { last_fence, ..Counters::default() };
-        let resident = Resident::load(counters, [], Vec::new(), Vec::new());
+        let resident = Resident::load(counters, [], [], Vec::new(), Vec::new());
         // This store cannot outlive a stall of its own process, so its clock forgives none.
         let lease_clock = LeaseClock::new(StoreTime::ZERO, clock.millis(), Duration::MAX);
         let state = Mutex::new(State { resident, clock: lease_clock });
@@ -83,6 +83,12 @@ impl JobStore for Memory {
         let (outcome, now, position) =
             self.change(|resident, staged| resident.decide(staged, key, &command, &self.limits));
         Ok(Applied { outcome, now, position })
+    }
+
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        let ((outcome, record), now, position) =
+            self.change(|resident, staged| resident.decide_job(staged, key, &command, &self.limits));
+        Ok(JobApplied { outcome, record, now, position })
     }
 
     async fn read(&self, key: &Key) -> Result<Reading> {

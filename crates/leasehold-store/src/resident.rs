@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 
+use leasehold_core::job::{self, Job, JobCommand, JobOutcome, Record};
 use leasehold_core::lease::{LossReason, REMEMBERED};
 use leasehold_core::{
-    Command, Context, Decision, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot,
+    Command, Context, Decision, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot, StoreTime,
+    decide,
 };
-use leasehold_core::{StoreTime, decide};
 
 use crate::{ENDINGS_KEPT, EVENTS_KEPT, Feed, Limits, MAX_EVENTS, Range, Standing, standing};
 
@@ -44,6 +45,9 @@ pub struct Resident {
     /// The free keys, by since when they are.
     vacant: BTreeSet<(StoreTime, Key)>,
     leases: HashMap<Owner, u32>,
+    jobs: BTreeMap<Key, Job>,
+    /// The finished jobs, by since when they are.
+    finished: BTreeSet<(StoreTime, Key)>,
     endings: VecDeque<Ending>,
     ended: HashMap<(Key, LeaseId), LossReason>,
     events: VecDeque<Published>,
@@ -56,6 +60,8 @@ pub struct Staged {
     pub counters: Counters,
     /// The new slots; `None` for a key that is forgotten.
     pub slots: HashMap<Key, Option<Slot>>,
+    /// The new jobs; `None` for one that is forgotten.
+    pub jobs: HashMap<Key, Option<Job>>,
     pub endings: Vec<Ending>,
     pub events: Vec<Published>,
     leases: HashMap<Owner, i64>,
@@ -64,7 +70,7 @@ pub struct Staged {
 
 impl Staged {
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.endings.is_empty()
+        self.slots.is_empty() && self.jobs.is_empty() && self.endings.is_empty()
     }
 }
 
@@ -73,12 +79,16 @@ impl Resident {
     pub fn load(
         counters: Counters,
         slots: impl IntoIterator<Item = (Key, Slot)>,
+        jobs: impl IntoIterator<Item = (Key, Job)>,
         endings: Vec<Ending>,
         events: Vec<Published>,
     ) -> Self {
         let mut resident = Self { counters, events: events.into(), ..Self::default() };
         for (key, slot) in slots {
             resident.put(key, slot);
+        }
+        for (key, job) in jobs {
+            resident.put_job(key, job);
         }
         resident.remember(endings);
         resident
@@ -90,6 +100,10 @@ impl Resident {
 
     pub fn committed(&self, key: &Key) -> Option<&Slot> {
         self.slots.get(key)
+    }
+
+    pub fn committed_job(&self, key: &Key) -> Option<&Job> {
+        self.jobs.get(key)
     }
 
     pub fn has_leases(&self) -> bool {
@@ -138,6 +152,7 @@ impl Resident {
             now,
             counters: self.counters,
             slots: HashMap::new(),
+            jobs: HashMap::new(),
             endings: Vec::new(),
             events: Vec::new(),
             leases: HashMap::new(),
@@ -156,6 +171,30 @@ impl Resident {
         };
         let decision = decide(key, &slot, command, &context);
         self.take_in(staged, key, &slot, decision)
+    }
+
+    /// The same for a command about a job; answers the record as it is then, too.
+    pub fn decide_job(
+        &self,
+        staged: &mut Staged,
+        key: &Key,
+        command: &JobCommand,
+        limits: &Limits,
+    ) -> (JobOutcome, Record) {
+        let before =
+            Record { slot: self.staged_slot(staged, key), job: self.staged_job(staged, key).cloned() };
+        let context = Context {
+            now: staged.now,
+            last_fence: staged.counters.last_fence,
+            remembered: command.lease_id().and_then(|id| self.remembered(staged, key, *id)),
+            owner_is_full: command.bidder().is_some_and(|owner| self.is_full(staged, owner, limits)),
+        };
+        let decided = job::decide(key, &before, command, &context);
+        if decided.job_changed {
+            staged.jobs.insert(key.clone(), decided.record.job.clone());
+        }
+        self.take_in(staged, key, &before.slot, decided.lease);
+        (decided.outcome, decided.record)
     }
 
     /// Settles what is due at the staged time, on at most `limit` keys; answers on how many.
@@ -182,6 +221,10 @@ impl Resident {
             staged.counters.seq_floor = staged.counters.seq_floor.max(slot.seq);
             staged.slots.insert(key.clone(), None);
         }
+        let forgettable = |key: &&Key| self.jobs.get(*key).is_some_and(|job| job.is_forgettable(staged.now));
+        let finished = self.finished.iter().map(|(_, key)| key).take(limit).take_while(forgettable);
+        let finished: Vec<Key> = finished.filter(|key| !staged.jobs.contains_key(*key)).cloned().collect();
+        staged.jobs.extend(finished.into_iter().map(|key| (key, None)));
     }
 
     /// Makes what was staged, and is durable by now, visible.
@@ -192,6 +235,12 @@ impl Resident {
             self.take_out(&key);
             if let Some(slot) = slot {
                 self.put(key, slot);
+            }
+        }
+        for (key, job) in staged.jobs {
+            self.take_out_job(&key);
+            if let Some(job) = job {
+                self.put_job(key, job);
             }
         }
         self.events.extend(staged.events);
@@ -217,6 +266,10 @@ impl Resident {
             Some(None) => Slot::unknown(staged.counters.seq_floor),
             None => self.slots.get(key).cloned().unwrap_or_else(|| Slot::unknown(staged.counters.seq_floor)),
         }
+    }
+
+    fn staged_job<'a>(&'a self, staged: &'a Staged, key: &Key) -> Option<&'a Job> {
+        staged.jobs.get(key).map_or_else(|| self.jobs.get(key), Option::as_ref)
     }
 
     fn remembered(&self, staged: &Staged, key: &Key, lease_id: LeaseId) -> Option<LossReason> {
@@ -246,6 +299,19 @@ impl Resident {
             staged.slots.insert(key.clone(), Some(slot));
         }
         decision.outcome
+    }
+
+    fn put_job(&mut self, key: Key, job: Job) {
+        if job.is_finished() {
+            self.finished.insert((job.changed_at, key.clone()));
+        }
+        self.jobs.insert(key, job);
+    }
+
+    fn take_out_job(&mut self, key: &Key) {
+        if let Some(job) = self.jobs.remove(key) {
+            self.finished.remove(&(job.changed_at, key.clone()));
+        }
     }
 
     fn put(&mut self, key: Key, slot: Slot) {

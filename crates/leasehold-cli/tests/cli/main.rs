@@ -6,6 +6,8 @@ mod documents;
 mod hardness;
 mod help;
 mod local;
+#[cfg(target_os = "linux")]
+mod run;
 mod serve;
 mod support;
 mod watch;

@@ -7,6 +7,7 @@ mod events;
 mod fence;
 mod files;
 mod handover;
+mod jobs;
 mod over_http;
 mod proxy;
 mod server;

@@ -6,6 +6,7 @@
 mod audit;
 mod handover;
 mod holder;
+mod jobs;
 mod model;
 mod names;
 mod table;

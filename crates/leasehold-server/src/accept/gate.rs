@@ -48,7 +48,7 @@ impl Gate {
 }
 
 /// Who has an address of IPv6 has as many as they like: the network that providers give to one customer counts.
-fn network_of(peer: IpAddr) -> IpAddr {
+pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) >> 64 << 64;

@@ -21,8 +21,8 @@ use super::{RoomPath, lists};
 use crate::App;
 use crate::caller::{Caller, Level};
 use crate::error::{Code, Failure};
-use crate::hub::{Missed, Note, Notes};
-use crate::rates::StreamPermit;
+use crate::hub::{Missed, Note, Notes, RoomNotes};
+use crate::rates::{StreamPermit, Who};
 use crate::session::{Asked, Session, address, authenticate};
 use crate::views::{self, Moment};
 
@@ -59,7 +59,7 @@ impl FromRequestParts<Arc<App>> for Listener {
             Some(ticket) => redeem(app, ticket, parts)?,
             None => authenticate(app, &parts.headers, address(parts))?,
         };
-        app.slow_down(caller.subject.as_str())?;
+        app.slow_down(Who::Caller(caller.subject.as_str()))?;
         // What the browser adds when it reconnects is newer than what stands in the address.
         let header =
             parts.headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -74,7 +74,7 @@ impl FromRequestParts<Arc<App>> for Listener {
 fn redeem(app: &App, ticket: &str, parts: &Parts) -> Result<Caller, Failure> {
     app.tickets.redeem(ticket, (app.config.wall_clock)()).ok_or_else(|| {
         app.metrics.auth_failed();
-        app.slow_down(&address(parts).to_string()).err().unwrap_or_else(|| {
+        app.slow_down(Who::Address(address(parts))).err().unwrap_or_else(|| {
             let detail =
                 "the ticket is not ours or older than a minute; get a new one from POST /api/tickets";
             Failure::new(Code::Unauthenticated).because_of(detail)
@@ -117,8 +117,8 @@ pub(crate) async fn of_room(
 
 /// Follow all documents that you may see
 ///
-/// Begins with a `snapshot` in one or more parts, or where `Last-Event-ID` left off. The ids grow, with gaps where
-/// something happened that you may not see.
+/// Begins with a `snapshot` in one or more parts (`more` says whether another follows; only the last has an id), or where
+/// `Last-Event-ID` left off. The ids grow, with gaps where something happened that you may not see.
 #[utoipa::path(
     get, path = "/api/events", tag = "Events",
     params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),
@@ -163,15 +163,25 @@ enum Next {
 
 /// The next thing that happens to a stream.
 async fn next(app: &App, notes: &mut Notes, expired: impl Future<Output = ()>) -> Next {
+    match unless_over(app, expired, notes.recv()).await {
+        Ok(Ok(note)) => Next::Note(note),
+        Ok(Err(RecvError::Lagged(_))) => Next::End(End::TooSlow),
+        Ok(Err(RecvError::Closed)) => Next::Broken,
+        Err(end) => Next::End(end),
+    }
+}
+
+/// What comes of something that a stream waits for, unless the stream has to end before.
+async fn unless_over<T>(
+    app: &App,
+    expired: impl Future<Output = ()>,
+    awaited: impl Future<Output = T>,
+) -> Result<T, End> {
     tokio::select! {
         biased;
-        () = app.stop.cancelled() => Next::End(End::ShuttingDown),
-        () = expired => Next::End(End::TokenExpired),
-        note = notes.recv() => match note {
-            Ok(note) => Next::Note(note),
-            Err(RecvError::Lagged(_)) => Next::End(End::TooSlow),
-            Err(RecvError::Closed) => Next::Broken,
-        },
+        () = app.stop.cancelled() => Err(End::ShuttingDown),
+        () = expired => Err(End::TokenExpired),
+        done = awaited => Ok(done),
     }
 }
 
@@ -182,20 +192,8 @@ async fn expiry(app: Arc<App>, caller: Caller) {
     tokio::time::sleep(Duration::from_millis(left)).await;
 }
 
-/// Tells the hub when a stream of a document is over, however it ends.
-struct Leaves {
-    app: Arc<App>,
-    room: RoomId,
-}
-
-impl Drop for Leaves {
-    fn drop(&mut self) {
-        self.app.hub.left(&self.room);
-    }
-}
-
 /// Begins to listen. Whoever seems to have missed something may only be ahead of the feed: it gets a moment to catch up.
-async fn listen_to_room(app: &App, room: &RoomId, after: Option<u64>) -> (Notes, Missed) {
+async fn listen_to_room(app: &App, room: &RoomId, after: Option<u64>) -> (RoomNotes, Missed) {
     let begun = app.hub.listen_to_room(room, after);
     let (Missed::Unknown, Some(after)) = (&begun.1, after) else { return begun };
     match app.read(room).await {
@@ -225,30 +223,36 @@ fn room_stream(
     app: Arc<App>,
     listener: Listener,
     room: RoomId,
-    begun: (Notes, Missed),
+    begun: (RoomNotes, Missed),
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     async_stream::stream! {
         let Listener { session, mut after, permit: _permit } = listener;
-        let _leaves = Leaves { app: app.clone(), room: room.clone() };
         let mut expired = std::pin::pin!(expiry(app.clone(), session.caller.clone()));
         let mut begun = Some(begun);
         loop {
-            let (mut notes, missed) = begun.take().unwrap_or_else(|| app.hub.listen_to_room(&room, after));
+            let (mut room_notes, missed) = begun.take().unwrap_or_else(|| app.hub.listen_to_room(&room, after));
             match missed {
                 Missed::Events(events) => for note in events {
                     after = Some(note.seq);
                     yield Ok(shown(note.seq, &note.event));
                 },
-                Missed::Unknown => match room_snapshot(&app, &session, &room).await {
-                    Some(state) => {
-                        after = Some(state.seq);
-                        yield Ok(snapshot(state.seq, &state));
+                Missed::Unknown => {
+                    let state = room_snapshot(&app, &session, &room);
+                    match unless_over(&app, expired.as_mut(), state).await {
+                        Ok(Some(state)) => {
+                            after = Some(state.seq);
+                            yield Ok(snapshot(Some(state.seq), &state));
+                        }
+                        Ok(None) => continue,
+                        Err(end) => {
+                            yield Ok(ended(&app, end));
+                            return;
+                        }
                     }
-                    None => { pause().await; continue; }
-                },
+                }
             }
             let end = loop {
-                match next(&app, &mut notes, expired.as_mut()).await {
+                match next(&app, &mut room_notes.notes, expired.as_mut()).await {
                     Next::End(end) => break Some(end),
                     Next::Broken => break None,
                     Next::Note(note) => match after {
@@ -272,8 +276,9 @@ fn room_stream(
     }
 }
 
+/// What is there now; `None` after a while if the store does not say.
 async fn room_snapshot(app: &App, session: &Session, room: &RoomId) -> Option<LockState> {
-    let reading = app.read(room).await.ok()?;
+    let Ok(reading) = app.read(room).await else { return pause().await };
     let moment = Moment::new(app, reading.now);
     Some(views::lock_state(room, &reading.slot, &session.caller, &session.holds(), moment))
 }
@@ -302,16 +307,21 @@ fn all_stream(
                 Missed::Unknown => {
                     let (mut from, mut begin) = (None, None);
                     loop {
-                        let Ok(page) = lists::visible_page(&app, &session, "", from, SNAPSHOT).await else {
-                            pause().await;
-                            from = None;
-                            continue;
+                        let page = snapshot_part(&app, &session, from.clone());
+                        let page = match unless_over(&app, expired.as_mut(), page).await {
+                            Ok(Some(page)) => page,
+                            Ok(None) => continue,
+                            Err(end) => {
+                                yield Ok(ended(&app, end));
+                                return;
+                            }
                         };
                         let position = *begin.get_or_insert(page.position);
                         from = page.states.last().and_then(|last| RoomId::parse(&last.room_id).ok());
                         contained.extend(page.states.iter().map(|state| (state.room_id.clone(), state.seq)));
                         let part = SnapshotOfAll { documents: page.states, more: page.more };
-                        yield Ok(snapshot(position.0, &part));
+                        // Only with all parts is it a place to go on from.
+                        yield Ok(snapshot((!part.more).then_some(position.0), &part));
                         if !part.more { break; }
                     }
                     after = begin;
@@ -341,6 +351,14 @@ fn all_stream(
     }
 }
 
+/// The locks after `from`; `None` after a while if the store does not say.
+async fn snapshot_part(app: &App, session: &Session, from: Option<RoomId>) -> Option<lists::VisiblePage> {
+    match lists::visible_page(app, session, "", from, SNAPSHOT).await {
+        Ok(page) => Some(page),
+        Err(_) => pause().await,
+    }
+}
+
 /// Part of the locks that the caller may see.
 #[derive(Serialize, ToSchema)]
 struct SnapshotOfAll {
@@ -353,16 +371,19 @@ fn sees(session: &Session, note: &Note) -> bool {
     session.caller.grants.level(&note.room).is_some()
 }
 
-async fn pause() {
+/// Waits for the store to get better.
+async fn pause<T>() -> Option<T> {
     tokio::time::sleep(Duration::from_millis(500)).await;
+    None
 }
 
 fn shown(id: u64, event: &DocumentEvent) -> Event {
     written(Event::default().id(id.to_string()).event(event.event.as_str()), event)
 }
 
-fn snapshot(id: u64, state: &impl Serialize) -> Event {
-    written(Event::default().id(id.to_string()).event("snapshot"), state)
+fn snapshot(id: Option<u64>, state: &impl Serialize) -> Event {
+    let event = Event::default().event("snapshot");
+    written(id.map_or(event.clone(), |id| event.id(id.to_string())), state)
 }
 
 fn ended(app: &App, end: End) -> Event {
@@ -373,4 +394,32 @@ fn ended(app: &App, end: End) -> Event {
 fn written(event: Event, data: &impl Serialize) -> Event {
     // Our own types always have a JSON form.
     event.json_data(data).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::{Method, Request};
+    use leasehold_store::Memory;
+    use tower::ServiceExt;
+
+    use crate::auth::Auth;
+    use crate::{Config, Server};
+
+    /// The hub was told that a listener had left by the stream that the listener reads. Whoever never read a byte of it,
+    /// as after a `HEAD`, left the document's channel behind for ever: ten kilobytes each.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_leaves_before_the_first_event_leaves_nothing_behind() {
+        let server = Server::start(std::sync::Arc::new(Memory::new()), Config::new(Auth::Open)).unwrap();
+        for (number, method) in [Method::HEAD, Method::GET].into_iter().cycle().take(20).enumerate() {
+            let request = Request::builder()
+                .method(method)
+                .uri(format!("/api/documents/d{number}/events?last_event_id={}", number % 3));
+            let answer = server.router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(answer.status(), axum::http::StatusCode::OK);
+            drop(answer);
+            assert_eq!(server.app.hub.rooms(), 0);
+        }
+        server.end().await;
+    }
 }

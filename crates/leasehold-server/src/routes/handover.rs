@@ -14,8 +14,8 @@ use leasehold_core::{Command, Fence, OnSilence, Outcome, Ttl};
 
 use super::{HolderHeaders, RoomPath, new_lease_id, refused};
 use crate::App;
-use crate::caller::{Holds, Level};
-use crate::error::Failure;
+use crate::caller::{Holds, Level, is_same};
+use crate::error::{Code, Failure};
 use crate::session::{Body, Session};
 use crate::views::{self, Moment};
 
@@ -65,7 +65,8 @@ pub(crate) async fn request(
     delete, path = "/api/documents/{roomId}/lock/request", tag = "Hand-over",
     params(RoomPath,
            ("Lease-Id" = String, Header, description = "The lease id of the request", format = "uuid")),
-    responses((status = 204, description = "Whatever the lease id stood for is over"))
+    responses((status = 204, description = "Whatever the lease id stood for is over"),
+              (status = 403, description = "It stands for another's"))
 )]
 pub(crate) async fn withdraw(
     State(app): State<Arc<App>>,
@@ -76,6 +77,16 @@ pub(crate) async fn withdraw(
     let Holds::Lease(lease_id) = session.holds() else {
         return Err(Failure::invalid("send the lease id of the request in the header Lease-Id"));
     };
+    let lease = app.read(&room).await?.slot.lease;
+    let request = lease.as_ref().and_then(|lease| lease.request.as_deref());
+    let bids = [
+        lease.as_ref().map(|lease| (lease.lease_id, &lease.owner)),
+        request.map(|request| (request.bid.lease_id, &request.bid.owner)),
+    ];
+    let is_anothers = |(id, owner): (_, &_)| is_same(id, lease_id) && *owner != session.caller.subject;
+    if bids.into_iter().flatten().any(is_anothers) {
+        return Err(Failure::new(Code::NotHolder));
+    }
     app.apply(&room, Command::Withdraw { lease_id }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -18,8 +18,9 @@ use leasehold_store::Applied;
 
 use super::{HolderHeaders, LOOKS, RoomPath, busy, new_lease_id, refused};
 use crate::App;
-use crate::caller::{Holds, Level, claim};
+use crate::caller::{Holds, Level, claim, is_same};
 use crate::error::{Code, Failure};
+use crate::rates::Who;
 use crate::session::{BeaconBody, Body, OptionalBody, Session};
 use crate::views::{self, Moment};
 
@@ -181,11 +182,11 @@ pub(crate) async fn leave(
     Path(room): Path<String>,
     BeaconBody(body): BeaconBody<ReleaseBody>,
 ) -> Result<Json<Leaving>, Failure> {
-    app.slow_down(&from.0.to_string())?;
+    app.slow_down(Who::Address(from.0))?;
     let (room, lease_id) = (RoomId::parse(&room)?, LeaseId::parse(&body.lease_id.0)?);
     let not_found = || Failure::new(Code::LockNotFound);
-    let lease =
-        app.read(&room).await?.slot.lease.filter(|lease| lease.lease_id == lease_id).ok_or_else(not_found)?;
+    let lease = app.read(&room).await?.slot.lease;
+    let lease = lease.filter(|lease| is_same(lease.lease_id, lease_id)).ok_or_else(not_found)?;
     let grace = app.config.grace;
     let applied = app.apply(&room, Command::SoftRelease { claim: claim(&lease), grace }).await?;
     match applied.outcome {
@@ -219,6 +220,11 @@ pub(crate) async fn resume(
     let lease_id = LeaseId::parse(&body.lease_id.0)?;
     let next = body.next_lease_id.map(|next| LeaseId::parse(&next.0)).transpose()?;
     let next = next.map_or_else(new_lease_id, Ok)?;
+    if next == lease_id {
+        return Err(Failure::invalid(
+            "next_lease_id is the old one, which may have been copied; draw a new one",
+        ));
+    }
     // When the call is repeated, the lease has its next id already.
     let known = app.read(&room).await?.slot.lease.is_some_and(|lease| lease.lease_id == next);
     let holds = Holds::Lease(if known { next } else { lease_id });
@@ -248,18 +254,24 @@ pub(crate) async fn take_over(
     let room = session.document(&room, Level::Lock)?;
     let (seen, reason) = (Fence::new(body.fence)?, given_reason(&body.reason)?);
     let lease_id = session.lease_id(body.lease_id.as_ref())?.map_or_else(new_lease_id, Ok)?;
-    let seen_is_own = || async {
-        let lease = app.read(&room).await?.slot.lease;
-        Ok::<_, Failure>(lease.is_none_or(|lease| lease.owner == session.caller.subject))
-    };
-    if session.caller.grants.level(&room) < Some(Level::Force) && !seen_is_own().await? {
-        return Err(
-            Failure::new(Code::NotAllowed).because_of("taking another's lock needs force on the document")
-        );
-    }
     let bid = session.bid(&app, lease_id)?;
-    let applied = app.apply(&room, Command::TakeOver { seen, bid, reason }).await?;
+    let may_take = session.caller.grants.level(&room) >= Some(Level::Force)
+        || is_own_elsewhere(&app, &session, &room, seen).await?;
+    let command = if may_take { Command::TakeOver { seen, bid, reason } } else { Command::Acquire(bid) };
+    let applied = app.apply(&room, command).await?;
     granted(&app, &session, applied)
+}
+
+/// Whether the lock with this fence is the caller's own; an error if there is another's. It must be this very fence: by
+/// the time it is taken, a later one may be anybody's. If there is no such lock there is nothing to take, and whoever may
+/// hold the document may still acquire it.
+async fn is_own_elsewhere(app: &App, session: &Session, room: &RoomId, seen: Fence) -> Result<bool, Failure> {
+    let Some(lease) = app.read(room).await?.slot.lease else { return Ok(false) };
+    if lease.owner != session.caller.subject {
+        let detail = "taking another's lock needs force on the document";
+        return Err(Failure::new(Code::NotAllowed).because_of(detail));
+    }
+    Ok(lease.fence == seen)
 }
 
 /// End a lock by force

@@ -9,9 +9,11 @@ pub(crate) mod lists;
 pub(crate) mod locks;
 pub(crate) mod service;
 
+use std::time::Duration;
+
 use leasehold_core::lease::Lease;
 use leasehold_core::{Command, LeaseId, Outcome, RoomId};
-use leasehold_store::Applied;
+use leasehold_store::{Applied, Retry};
 
 use crate::App;
 use crate::caller::{Holds, claim};
@@ -22,9 +24,13 @@ use crate::views::{self, Moment};
 /// How often a call looks again when what it saw was gone by the time it acted.
 const LOOKS: usize = 4;
 
+/// How long a call waits for the store. Whoever waits longer holds a lock that runs out meanwhile, or a connection that
+/// others need.
+const STORE_TIME: Duration = Duration::from_secs(10);
+
 impl App {
     pub(crate) async fn apply(&self, room: &RoomId, command: Command) -> Result<Applied, Failure> {
-        self.store.apply(room.key(), command).await.map_err(|error| self.store_failed(error))
+        self.of_store(self.store.apply(room.key(), command)).await
     }
 
     /// The live lease of the document, if the request is by its holder: 404 when there is none, 403 when it is another's.
@@ -60,12 +66,22 @@ impl App {
     }
 
     pub(crate) async fn read(&self, room: &RoomId) -> Result<leasehold_store::Reading, Failure> {
-        self.store.read(room.key()).await.map_err(|error| self.store_failed(error))
+        self.of_store(self.store.read(room.key())).await
     }
 
-    fn store_failed(&self, error: leasehold_store::Error) -> Failure {
-        self.metrics.store_failed();
-        error.into()
+    /// What the store answers, if it does so in time.
+    pub(crate) async fn of_store<T>(
+        &self,
+        answer: impl Future<Output = leasehold_store::Result<T>>,
+    ) -> Result<T, Failure> {
+        let late = |_| {
+            let what = format!("no answer within {} s", STORE_TIME.as_secs());
+            Err(leasehold_store::Error::Unavailable { what, retry: Retry::Unknown })
+        };
+        tokio::time::timeout(STORE_TIME, answer).await.unwrap_or_else(late).map_err(|error| {
+            self.metrics.store_failed();
+            error.into()
+        })
     }
 }
 
@@ -73,7 +89,7 @@ impl App {
 fn busy() -> Failure {
     Failure::new(Code::Unavailable)
         .because_of("the lock changed hands while we looked; try again")
-        .retry_after(std::time::Duration::from_secs(1))
+        .retry_after(Duration::from_secs(1))
 }
 
 /// What every bid can come to, other than what was hoped for.

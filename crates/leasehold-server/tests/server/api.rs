@@ -445,3 +445,17 @@ async fn health_and_metrics_are_there() {
     assert!(text.contains("route=\"/api/documents/{roomId}/lock\""), "{text}");
     assert!(!text.contains("minutes") && !text.contains("user-a"), "{text}");
 }
+
+/// A path that is not text was refused by the router in its own words, as plain text in English.
+#[tokio::test(start_paused = true)]
+async fn what_the_router_refuses_is_a_problem_like_any_other() {
+    let house = House::new();
+    let anna = house.user("user-a");
+    for path in ["/api/documents/%FF/lock", "/api/documents/%C3%28/events", "/api/documents/%ED%A0%80/lock"] {
+        anna.get(path).await.refused(400, "invalid");
+    }
+    anna.get("/api/documents/minutes/lock/").await.refused(404, "not_found");
+    anna.get("/api/documents//lock").await.refused(400, "invalid");
+    anna.get("/api/documents/..%2Fx/lock").await.refused(400, "invalid");
+    anna.get("/api/documents?prefix=%FF").await.refused(400, "invalid");
+}

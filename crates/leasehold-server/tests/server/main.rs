@@ -12,6 +12,7 @@ mod stores;
 mod streams;
 mod timelines;
 mod tokens;
+mod trouble;
 
 // The PostgreSQL that the tests of the store start, too.
 #[allow(dead_code)] // the store's own tests use more of it

@@ -175,9 +175,11 @@ async fn a_stream_ends_with_its_token() {
     let claims = json!({ "sub": "user-a", "documents": { "*": "read" }, "exp": exp });
     let anna = house.stranger().and("authorization", &format!("Bearer {}", token(claims)));
     let start = Instant::now();
-    for path in [EVENTS, "/api/events"] {
-        let mut events = anna.listen(path).await;
+    let mut streams = [anna.listen(EVENTS).await, anna.listen("/api/events").await];
+    for events in &mut streams {
         assert_eq!(events.next().await.unwrap().event, "snapshot");
+    }
+    for events in &mut streams {
         let end = events.next().await.unwrap();
         assert_eq!((end.event.as_str(), &end.data["reason"]), ("end", &json!("token_expired")));
         assert!(events.next().await.is_none());
@@ -265,4 +267,48 @@ async fn one_caller_has_only_so_many_streams() {
     anna.get(EVENTS).await.refused(429, "too_many_streams");
     drop(first);
     anna.listen(EVENTS).await;
+}
+
+/// Every part of a snapshot had the id of the whole. A browser whose connection broke after the first of three parts
+/// reconnected with that id, got the events after it, and never heard of the locks in the other two.
+#[tokio::test(start_paused = true)]
+async fn law_09_half_a_snapshot_is_no_place_to_go_on_from() {
+    let house =
+        House::with(|config| (config.limits.requests_per_second, config.limits.burst) = (10_000, 10_000));
+    let anna = house.user("user-a");
+    for number in 0..1_101 {
+        anna.post(&format!("/api/documents/d{number}/lock"), Value::Null).await.ok();
+    }
+    let mut events = anna.listen("/api/events").await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(events.next().await.unwrap().id);
+    }
+    assert_eq!(ids, [None, None, Some(1_101)]);
+}
+
+/// A document that nobody locked for ten minutes is forgotten, and its numbers go on higher. Who listens is told by a
+/// snapshot; who came back was given the events on both sides of the jump as if nothing were between them.
+#[tokio::test(start_paused = true)]
+async fn law_09_a_jump_in_the_numbers_comes_with_a_snapshot_also_for_those_who_come_back() {
+    let house = House::new();
+    let anna = house.user("user-a");
+    for _ in 0..5 {
+        anna.post("/api/documents/other/lock", Value::Null).await.ok();
+        anna.delete("/api/documents/other/lock").await.ok();
+    }
+    anna.post(LOCK, Value::Null).await.ok();
+    anna.delete(LOCK).await.ok();
+    pass(11 * 60).await;
+    for _ in 0..3 {
+        // Each call forgets a few.
+        anna.post("/api/documents/third/lock", Value::Null).await.ok();
+    }
+    anna.post(LOCK, Value::Null).await.ok();
+    let newest = anna.get(LOCK).await.ok()["seq"].as_u64().unwrap();
+    assert!(newest > 3, "{newest}");
+    pass(1).await;
+    let mut events = anna.and("last-event-id", "1").listen(EVENTS).await;
+    let first = events.next().await.unwrap();
+    assert_eq!((first.event.as_str(), first.id), ("snapshot", Some(newest)));
 }

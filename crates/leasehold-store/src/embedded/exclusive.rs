@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use leasehold_core::{Command, Key, Outcome, Position, Slot, StoreTime};
+use leasehold_core::job::{Job, Record};
+use leasehold_core::{Command, JobCommand, JobOutcome, Key, Outcome, Position, Slot, StoreTime};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -24,7 +25,8 @@ use super::rows::{self, Header, RowError};
 use crate::clock::{Clock, LONGEST_STEP, LeaseClock};
 use crate::resident::{Ending, Resident, Staged};
 use crate::{
-    Applied, EVENTS_KEPT, Error, Feed, JobStore, Limits, Page, Range, Reading, Result, Retry, Settled, Store,
+    Applied, EVENTS_KEPT, Error, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Retry,
+    Settled, Store,
 };
 
 /// How long the writer waits for work before it moves the clock on by itself.
@@ -145,6 +147,11 @@ impl JobStore for Exclusive {
         self.ask(|answer| Request::Apply { key, command, answer }).await
     }
 
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        let key = key.clone();
+        self.ask(|answer| Request::ApplyJob { key, command, answer }).await
+    }
+
     async fn read(&self, key: &Key) -> Result<Reading> {
         loop {
             let reading = self.shared.reading(key);
@@ -207,6 +214,7 @@ impl Shared {
 /// What callers ask of the writer.
 enum Request {
     Apply { key: Key, command: Command, answer: oneshot::Sender<Result<Applied>> },
+    ApplyJob { key: Key, command: JobCommand, answer: oneshot::Sender<Result<JobApplied>> },
     Now { answer: oneshot::Sender<Result<StoreTime>> },
     SettleDue { limit: usize, answer: oneshot::Sender<Result<Settled>> },
 }
@@ -216,6 +224,7 @@ impl Request {
         // A caller that has stopped waiting does not mind.
         let _ = match self {
             Self::Apply { answer, .. } => answer.send(Err(error)).is_ok(),
+            Self::ApplyJob { answer, .. } => answer.send(Err(error)).is_ok(),
             Self::Now { answer } => answer.send(Err(error)).is_ok(),
             Self::SettleDue { answer, .. } => answer.send(Err(error)).is_ok(),
         };
@@ -225,6 +234,7 @@ impl Request {
 /// An answer that waits for the commit.
 enum Answer {
     Applied(oneshot::Sender<Result<Applied>>, Outcome),
+    JobApplied(oneshot::Sender<Result<JobApplied>>, JobOutcome, Record),
     Now(oneshot::Sender<Result<StoreTime>>),
     Settled(oneshot::Sender<Result<Settled>>, usize),
 }
@@ -366,6 +376,10 @@ impl Writer {
             Request::Apply { key, command, answer } => {
                 Answer::Applied(answer, resident.decide(staged, &key, &command, &self.limits))
             }
+            Request::ApplyJob { key, command, answer } => {
+                let (outcome, record) = resident.decide_job(staged, &key, &command, &self.limits);
+                Answer::JobApplied(answer, outcome, record)
+            }
             Request::Now { answer } => Answer::Now(answer),
             Request::SettleDue { limit, answer } => {
                 Answer::Settled(answer, resident.settle_due(staged, limit.min(BATCH), &self.limits))
@@ -388,6 +402,14 @@ impl Writer {
                 None => rows::delete_slot(&transaction, key).map(|()| 0)?,
             };
             header.slot_sums = header.slot_sums.wrapping_sub(before).wrapping_add(u64::from(after));
+        }
+        for (key, job) in &staged.jobs {
+            let before = resident.committed_job(key).map_or(0, |job| u64::from(rows::job_sum(key, job)));
+            let after = match job {
+                Some(job) => rows::write_job(&transaction, key, job)?,
+                None => rows::delete_job(&transaction, key).map(|()| 0)?,
+            };
+            header.job_sums = header.job_sums.wrapping_sub(before).wrapping_add(u64::from(after));
         }
         staged.events.iter().try_for_each(|event| rows::write_event(&transaction, event))?;
         staged.endings.iter().try_for_each(|ending| rows::write_ending(&transaction, ending))?;
@@ -425,6 +447,9 @@ impl Writer {
                 Answer::Applied(answer, outcome) => {
                     answer.send(Ok(Applied { outcome, now, position })).is_ok()
                 }
+                Answer::JobApplied(answer, outcome, record) => {
+                    answer.send(Ok(JobApplied { outcome, record, now, position })).is_ok()
+                }
                 Answer::Now(answer) => answer.send(Ok(now)).is_ok(),
                 Answer::Settled(answer, keys) => answer.send(Ok(Settled { keys, next_due, now })).is_ok(),
             };
@@ -439,6 +464,7 @@ impl Writer {
         for answer in answers {
             let _ = match answer {
                 Answer::Applied(answer, _) => answer.send(Err(error.clone())).is_ok(),
+                Answer::JobApplied(answer, ..) => answer.send(Err(error.clone())).is_ok(),
                 Answer::Now(answer) => answer.send(Err(error.clone())).is_ok(),
                 Answer::Settled(answer, _) => answer.send(Err(error.clone())).is_ok(),
             };
@@ -506,10 +532,11 @@ fn load(path: &Path) -> Result<(Connection, Header, Resident)> {
 pub(super) fn load_rows(db: &Connection) -> std::result::Result<(Header, Resident), RowError> {
     let header = rows::read_header(db)?;
     let slots = load_slots(db, &header)?;
+    let jobs = load_jobs(db, &header)?;
     let endings = load_endings(db)?;
     let events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
     check_events(&header, &events)?;
-    Ok((header.clone(), Resident::load(header.counters, slots, endings, events)))
+    Ok((header.clone(), Resident::load(header.counters, slots, jobs, endings, events)))
 }
 
 /// All slots, none of them missing.
@@ -527,6 +554,20 @@ pub(super) fn load_slots(
         return Err(RowError::Bad("some of its slots are missing or stand there twice".into()));
     }
     Ok(slots)
+}
+
+/// All jobs, none of them missing.
+pub(super) fn load_jobs(db: &Connection, header: &Header) -> std::result::Result<Vec<(Key, Job)>, RowError> {
+    let mut sums = 0_u64;
+    let jobs = rows::all(db, "job", rows::JOB_COLUMNS, "key", |row| {
+        let (key, job) = rows::job_from(row)?;
+        sums = sums.wrapping_add(u64::from(rows::job_sum(&key, &job)));
+        Ok((key, job))
+    })?;
+    if sums != header.job_sums {
+        return Err(RowError::Bad("some of its jobs are missing or stand there twice".into()));
+    }
+    Ok(jobs)
 }
 
 /// All endings, none of them missing: their pages tell, for there is no sum over them.

@@ -23,10 +23,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::{Command, Key, Position, StoreTime};
+use leasehold_core::{Command, JobCommand, Key, Position, StoreTime};
 
 use crate::clock::{Clock, SystemClock};
-use crate::{Applied, Feed, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
+use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 
 pub use upkeep::{Backup, Checked, JUMP, Repaired, backup, check, peek, repair, restore};
 
@@ -151,6 +151,10 @@ impl JobStore for Embedded {
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         self.store().read(key).await
+    }
+
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        self.store().apply_job(key, command).await
     }
 }
 

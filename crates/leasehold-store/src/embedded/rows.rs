@@ -1,15 +1,16 @@
-//! How slots, events and endings stand in the rows of the file, each with a checksum of its own.
+//! How slots, jobs, events and endings stand in the rows of the file, each with a checksum of its own.
 //!
 //! SQLite notices a torn page, but not a flipped bit inside a value: a fence that silently changed would be worse than
-//! a file that does not open. Every row therefore carries a checksum, and the store's own row carries the sum over all
-//! slots, so that a missing row is noticed too.
+//! a file that does not open. Every row therefore carries a checksum, and the store's own row carries the sums over all
+//! slots and all jobs, so that a missing row is noticed too.
 
 use leasehold_core::event::Event;
+use leasehold_core::job::{Job, JobText};
 use leasehold_core::lease::{Lease, LossReason};
 use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::columns::{Flat, meta_text, parse_meta, parse_request, request_text, ttl};
+use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, request_text, ttl};
 use crate::resident::{Counters, Ending};
 
 /// What reading a row can come to: SQLite's own trouble, or a row that cannot be right.
@@ -42,6 +43,8 @@ pub(super) struct Header {
     pub(super) clock_offset: i64,
     /// The sum of the checksums of all slots.
     pub(super) slot_sums: u64,
+    /// The sum of the checksums of all jobs.
+    pub(super) job_sums: u64,
     /// Whether a process is using the file, or was when it ended: then the write-ahead log must be there.
     pub(super) in_use: bool,
 }
@@ -56,13 +59,14 @@ impl Header {
             .text(&self.boot)
             .number(self.clock_offset.cast_unsigned())
             .number(self.slot_sums)
+            .number(self.job_sums)
             .number(u64::from(self.in_use))
             .finish()
     }
 }
 
-const READ_HEADER: &str = "SELECT last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, in_use, sum \
-                           FROM store WHERE id = 1";
+const READ_HEADER: &str = "SELECT last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, job_sums, \
+                           in_use, sum FROM store WHERE id = 1";
 
 pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
     let found = db
@@ -79,9 +83,10 @@ pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
                 boot: row.get(4)?,
                 clock_offset: row.get(5)?,
                 slot_sums: number(row, 6)?,
-                in_use: row.get(7)?,
+                job_sums: number(row, 7)?,
+                in_use: row.get(8)?,
             };
-            Ok((header, row.get::<_, u32>(8)?))
+            Ok((header, row.get::<_, u32>(9)?))
         })
         .optional()?;
     match found {
@@ -93,8 +98,8 @@ pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
 
 pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO store \
-               (id, last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, in_use, sum) \
-               VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+               (id, last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, job_sums, in_use, sum) \
+               VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     db.prepare_cached(sql)?.execute(params![
         header.counters.last_fence.cast_signed(),
         header.counters.position.0.cast_signed(),
@@ -103,6 +108,7 @@ pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result
         header.boot,
         header.clock_offset,
         header.slot_sums.cast_signed(),
+        header.job_sums.cast_signed(),
         header.in_use,
         header.sum(),
     ])?;
@@ -215,6 +221,90 @@ pub(super) fn slot_sum(key: &Key, slot: &Slot) -> u32 {
         }
     }
     sum.finish()
+}
+
+// --- jobs ---
+
+/// The columns of a job, in the order in which [`job_from`] reads them.
+pub(super) const JOB_COLUMNS: &str =
+    "key, payload, status, note, by, attempts, max_attempts, begun, changed_at, sum";
+
+pub(super) fn read_job(db: &Connection, key: &Key) -> RowResult<Option<Job>> {
+    let sql = format!("SELECT {JOB_COLUMNS} FROM job WHERE key = ?1");
+    let mut statement = db.prepare_cached(&sql)?;
+    let mut rows = statement.query([key.as_str()])?;
+    rows.next()?.map(|row| job_from(row).map(|(_, job)| job)).transpose()
+}
+
+/// Writes a job, and answers the checksum of its row.
+pub(super) fn write_job(db: &Connection, key: &Key, job: &Job) -> rusqlite::Result<u32> {
+    let sql = "INSERT OR REPLACE INTO job \
+        (key, payload, status, note, by, attempts, max_attempts, begun, changed_at, sum) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    let (sum, flat) = (job_sum(key, job), FlatStatus::from(&job.status));
+    db.prepare_cached(sql)?.execute(params![
+        key.as_str(),
+        job.payload.as_str(),
+        flat.word,
+        flat.note,
+        flat.by.map(u64::cast_signed),
+        job.attempts,
+        job.max_attempts,
+        job.begun,
+        job.changed_at.as_millis().cast_signed(),
+        sum,
+    ])?;
+    Ok(sum)
+}
+
+pub(super) fn delete_job(db: &Connection, key: &Key) -> rusqlite::Result<()> {
+    db.prepare_cached("DELETE FROM job WHERE key = ?1")?.execute([key.as_str()])?;
+    Ok(())
+}
+
+/// The job in a row, if it is what was once written there.
+pub(super) fn job_from(row: &Row<'_>) -> RowResult<(Key, Job)> {
+    let shown = row.get::<_, String>(0).unwrap_or_else(|_| "(unreadable)".into());
+    let bad = |what: &str| RowError::Bad(format!("the job of key {shown:?} {what}"));
+    let (key, job, sum) = parse_job(row).ok_or_else(|| bad("holds values that were never written"))?;
+    if job_sum(&key, &job) != sum {
+        return Err(bad("does not match its checksum"));
+    }
+    Ok((key, job))
+}
+
+fn parse_job(row: &Row<'_>) -> Option<(Key, Job, u32)> {
+    let text = |index| row.get_ref(index).ok()?.as_str().ok();
+    let status = FlatStatus {
+        word: text(2)?,
+        note: row.get_ref(3).ok()?.as_str_or_null().ok()?,
+        by: row.get::<_, Option<i64>>(4).ok()?.map(i64::cast_unsigned),
+    };
+    let job = Job {
+        payload: JobText::parse(text(1)?).ok()?,
+        status: status.parse()?,
+        attempts: row.get(5).ok()?,
+        max_attempts: row.get(6).ok()?,
+        begun: row.get(7).ok()?,
+        changed_at: StoreTime::from_millis(number(row, 8).ok()?),
+    };
+    Some((Key::parse(text(0)?).ok()?, job, row.get(9).ok()?))
+}
+
+/// The checksum of a job's row.
+pub(super) fn job_sum(key: &Key, job: &Job) -> u32 {
+    let flat = FlatStatus::from(&job.status);
+    Sum::new()
+        .text(key.as_str())
+        .text(job.payload.as_str())
+        .text(flat.word)
+        .text(flat.note.unwrap_or_default())
+        .number(flat.by.unwrap_or(0))
+        .number(u64::from(job.attempts))
+        .number(job.max_attempts.map_or(u64::MAX, u64::from))
+        .number(u64::from(job.begun))
+        .number(job.changed_at.as_millis())
+        .finish()
 }
 
 // --- events ---

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::decide;
+use leasehold_core::job::{self, Job, JobCommand, Record};
 use leasehold_core::lease::{LossReason, REMEMBERED};
+use leasehold_core::time::whole_millis;
 use leasehold_core::{
     Command, Context, Decision, Key, LeaseId, Outcome, Owner, Position, Published, Slot, StoreTime,
 };
@@ -21,7 +23,8 @@ use super::{exclusive, file};
 use crate::clock::Clock;
 use crate::resident::Ending;
 use crate::{
-    Applied, ENDINGS_KEPT, EVENTS_KEPT, Error, Feed, JobStore, Limits, MAX_EVENTS, Page, Range, Reading,
+    Applied, ENDINGS_KEPT, EVENTS_KEPT, Error, Feed, JobApplied, JobStore, Limits, MAX_EVENTS, Page, Range,
+    Reading,
 };
 use crate::{Result, Retry, Settled, Standing, Store, standing};
 
@@ -32,11 +35,12 @@ const POLL: Duration = Duration::from_millis(50);
 const FORGET_PER_COMMAND: i64 = 4;
 
 /// What only this mode looks rows up by. The other one has them in memory, and drops these to write less.
-const INDEXES: [(&str, &str); 4] = [
+const INDEXES: [(&str, &str); 5] = [
     ("slot_due", "slot (due_at) WHERE due_at IS NOT NULL"),
     ("slot_owner", "slot (owner) WHERE owner IS NOT NULL"),
     ("slot_vacant", "slot (vacant_since) WHERE owner IS NULL"),
     ("ending_lease_id", "ending (lease_id)"),
+    ("job_finished", "job (changed_at) WHERE status <> 'queued'"),
 ];
 
 pub(super) fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
@@ -128,6 +132,11 @@ impl JobStore for Shared {
         self.run(move |open, db| Work::in_transaction(open, db, |work| work.apply(&key, &command))).await
     }
 
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        let key = key.clone();
+        self.run(move |open, db| Work::in_transaction(open, db, |work| work.apply_job(&key, &command))).await
+    }
+
     async fn read(&self, key: &Key) -> Result<Reading> {
         loop {
             let wanted = key.clone();
@@ -207,6 +216,36 @@ impl<'a> Work<'a> {
         let slot = before.clone().unwrap_or_else(|| Slot::unknown(self.header.counters.seq_floor));
         let outcome = self.take_in(key, before.as_ref(), decide(key, &slot, command, &context))?;
         Ok(Applied { outcome, now: self.now, position: self.header.counters.position })
+    }
+
+    fn apply_job(&mut self, key: &Key, command: &JobCommand) -> Result<JobApplied, RowError> {
+        let (slot, job) = (rows::read_slot(&self.db, key)?, rows::read_job(&self.db, key)?);
+        let context = Context {
+            now: self.now,
+            last_fence: self.header.counters.last_fence,
+            remembered: command.lease_id().map_or(Ok(None), |id| self.remembered(key, id))?,
+            owner_is_full: command.bidder().map_or(Ok(false), |owner| self.is_full(owner))?,
+        };
+        let known = slot.clone().unwrap_or_else(|| Slot::unknown(self.header.counters.seq_floor));
+        let before = Record { slot: known, job };
+        let decided = job::decide(key, &before, command, &context);
+        if decided.job_changed {
+            self.replace_job(key, before.job.as_ref(), decided.record.job.as_ref())?;
+        }
+        self.take_in(key, slot.as_ref(), decided.lease)?;
+        let position = self.header.counters.position;
+        Ok(JobApplied { outcome: decided.outcome, record: decided.record, now: self.now, position })
+    }
+
+    fn replace_job(&mut self, key: &Key, before: Option<&Job>, after: Option<&Job>) -> Result<(), RowError> {
+        let before = before.map_or(0, |job| u64::from(rows::job_sum(key, job)));
+        let after = match after {
+            Some(job) => u64::from(rows::write_job(&self.db, key, job)?),
+            None => rows::delete_job(&self.db, key).map(|()| 0)?,
+        };
+        self.header.job_sums = self.header.job_sums.wrapping_sub(before).wrapping_add(after);
+        self.changed = true;
+        Ok(())
     }
 
     fn settle_due(&mut self, limit: usize) -> Result<Settled, RowError> {
@@ -293,7 +332,20 @@ impl<'a> Work<'a> {
         for key in self.keys(sql, params![self.oldest_remembered(), FORGET_PER_COMMAND])? {
             self.forget(&key)?;
         }
+        let sql =
+            "SELECT key FROM job WHERE status <> 'queued' AND changed_at <= ?1 ORDER BY changed_at LIMIT ?2";
+        let oldest = self.now.as_millis().cast_signed() - whole_millis(job::KEPT).cast_signed();
+        for key in self.keys(sql, params![oldest, FORGET_PER_COMMAND])? {
+            self.forget_job(&key)?;
+        }
         Ok(())
+    }
+
+    fn forget_job(&mut self, key: &Key) -> Result<(), RowError> {
+        match rows::read_job(&self.db, key)?.filter(|job| job.is_forgettable(self.now)) {
+            Some(job) => self.replace_job(key, Some(&job), None),
+            None => Ok(()),
+        }
     }
 
     fn forget(&mut self, key: &Key) -> Result<(), RowError> {
@@ -371,8 +423,12 @@ fn events_after(db: &mut Connection, after: Position, limit: usize) -> Result<Op
 /// damage keeps it from finding would be free for it.
 fn verify(db: &mut Connection) -> Result<(), RowError> {
     let snapshot = db.transaction()?;
-    rows::check_pages(&snapshot, "slot")?;
-    exclusive::load_slots(&snapshot, &rows::read_header(&snapshot)?)?;
+    let header = rows::read_header(&snapshot)?;
+    for table in ["slot", "job"] {
+        rows::check_pages(&snapshot, table)?;
+    }
+    exclusive::load_slots(&snapshot, &header)?;
+    exclusive::load_jobs(&snapshot, &header)?;
     exclusive::load_endings(&snapshot)?;
     Ok(())
 }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::{Fence, Key, Slot};
+use leasehold_core::{Fence, Job, Key, Slot};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::mode_lock::ModeLock;
@@ -211,7 +211,7 @@ pub fn repair(path: impl AsRef<Path>, start_empty: bool) -> Result<Repaired> {
         Err(error) => Salvage { lost: vec![error.to_string()], ..Salvage::default() },
     };
     found.lost.extend(log::check(path).err().map(|error| what_is_wrong(&error)));
-    if found.header.is_none() && found.slots.is_empty() && !start_empty {
+    if found.header.is_none() && found.slots.is_empty() && found.jobs.is_empty() && !start_empty {
         let what = format!(
             "nothing in {} is readable, so nothing could be kept; restore a backup with `leasehold store restore`, or, \
              if there is none, begin with an empty store: `leasehold store repair --start-empty`",
@@ -227,6 +227,7 @@ pub fn repair(path: impl AsRef<Path>, start_empty: bool) -> Result<Repaired> {
 struct Salvage {
     header: Option<Header>,
     slots: Vec<(Key, Slot)>,
+    jobs: Vec<(Key, Job)>,
     endings: Vec<Ending>,
     /// The largest fence that an event tells of.
     told_fence: u64,
@@ -248,7 +249,8 @@ impl Salvage {
             .slots
             .iter()
             .map(|(_, slot)| slot.lease.as_ref().map_or(slot.vacant_since, |lease| lease.renewed_at));
-        in_slots.chain(self.header.iter().map(|header| header.clock)).max().unwrap_or_default()
+        let in_jobs = self.jobs.iter().map(|(_, job)| job.changed_at);
+        in_slots.chain(in_jobs).chain(self.header.iter().map(|header| header.clock)).max().unwrap_or_default()
     }
 }
 
@@ -261,6 +263,9 @@ fn salvage(db: &Connection) -> Salvage {
     found.slots = salvage_rows(db, "slot", rows::SLOT_COLUMNS, "key", rows::slot_from, &mut found.lost);
     found.endings =
         salvage_rows(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from, &mut found.lost);
+    found.jobs = salvage_rows(db, "job", rows::JOB_COLUMNS, "key", rows::job_from, &mut found.lost);
+    found.jobs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    found.jobs.dedup_by(|(a, _), (b, _)| a == b);
     // Events are not kept: whoever follows them begins anew after this. So theirs is no loss to speak of.
     let events =
         salvage_rows(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from, &mut Vec::new());
@@ -273,6 +278,11 @@ fn salvage(db: &Connection) -> Salvage {
         .fold(0_u64, |sum, (key, slot)| sum.wrapping_add(u64::from(rows::slot_sum(key, slot))));
     if found.lost.is_empty() && found.header.as_ref().is_some_and(|header| header.slot_sums != sums) {
         found.lost.push("some slots are missing".into());
+    }
+    let sums =
+        found.jobs.iter().fold(0_u64, |sum, (key, job)| sum.wrapping_add(u64::from(rows::job_sum(key, job))));
+    if found.lost.is_empty() && found.header.as_ref().is_some_and(|header| header.job_sums != sums) {
+        found.lost.push("some jobs are missing".into());
     }
     found
 }
@@ -340,6 +350,9 @@ fn replace(path: &Path, found: &Salvage, last_fence: u64, label: &str) -> Result
         for (key, slot) in &slots {
             header.slot_sums = header.slot_sums.wrapping_add(u64::from(rows::write_slot(db, key, slot)?));
         }
+        for (key, job) in &found.jobs {
+            header.job_sums = header.job_sums.wrapping_add(u64::from(rows::write_job(db, key, job)?));
+        }
         found.endings.iter().try_for_each(|ending| rows::write_ending(db, ending))?;
         rows::write_header(db, &header)
     });
@@ -365,6 +378,7 @@ fn moved_ahead(found: &Salvage, last_fence: u64) -> Header {
     header.clock = found.clock();
     header.boot.clear();
     header.slot_sums = 0;
+    header.job_sums = 0;
     header.in_use = false;
     header
 }

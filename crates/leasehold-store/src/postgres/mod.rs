@@ -21,12 +21,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use leasehold_core::backoff::Backoff;
-use leasehold_core::{Command, Key, Position, Slot, StoreTime};
+use leasehold_core::{Command, JobCommand, Key, Position, Slot, StoreTime};
 use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::{Applied, Feed, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
+use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 use connect::Param;
 use trouble::{Next, Trouble, TroubleResult};
 use turn::{CLOCK, Changes, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
@@ -150,6 +150,11 @@ impl Inner {
         Turn::apply(self, key, command).await
     }
 
+    async fn apply_job(&self, key: &Key, command: &JobCommand) -> TroubleResult<JobApplied> {
+        self.ready().await?;
+        Turn::apply_job(self, key, command).await
+    }
+
     async fn read(&self, key: &Key) -> TroubleResult<Reading> {
         self.ready().await?;
         let sql = format!(
@@ -242,6 +247,12 @@ impl Inner {
 impl JobStore for Postgres {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
         let applied = self.0.retried(|| self.0.apply(key, &command)).await?;
+        self.worked(1);
+        Ok(applied)
+    }
+
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        let applied = self.0.retried(|| self.0.apply_job(key, &command)).await?;
         self.worked(1);
         Ok(applied)
     }

@@ -1,12 +1,13 @@
 //! How slots, events and endings stand in the tables. A row travels as one JSON object, named like its columns.
 
 use leasehold_core::event::Event;
+use leasehold_core::job::{Job, JobText};
 use leasehold_core::lease::{Lease, LossReason};
 use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
 use serde_json::{Map, Value, json};
 
 use super::trouble::{Trouble, TroubleResult};
-use crate::columns::{Flat, meta_text, parse_meta, parse_request, request_text, ttl};
+use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, request_text, ttl};
 
 pub(super) fn slot_row(key: &Key, slot: &Slot) -> Value {
     let mut row = json!({
@@ -60,6 +61,39 @@ fn parse_slot(text: &str) -> Option<(Key, Slot)> {
     };
     let slot = Slot { seq: row.number("seq")?, lease, vacant_since: row.time("vacant_since")? };
     Some((Key::parse(row.text("key")?).ok()?, slot))
+}
+
+pub(super) fn job_row(key: &Key, job: &Job) -> Value {
+    let flat = FlatStatus::from(&job.status);
+    json!({
+        "key": key.as_str(),
+        "payload": job.payload.as_str(),
+        "status": flat.word,
+        "note": flat.note,
+        "by": flat.by,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "begun": job.begun,
+        "changed_at": job.changed_at.as_millis(),
+    })
+}
+
+pub(super) fn job_from(text: &str) -> TroubleResult<Job> {
+    parse_job(text).ok_or_else(|| Trouble::bad_row("a row of leasehold.job"))
+}
+
+fn parse_job(text: &str) -> Option<Job> {
+    let row = Columns(serde_json::from_str(text).ok()?);
+    let small = |name: &str| row.number(name).map(u32::try_from).transpose().ok();
+    let status = FlatStatus { word: row.text("status")?, note: row.text("note"), by: row.number("by") };
+    Some(Job {
+        payload: JobText::parse(row.text("payload")?).ok()?,
+        status: status.parse()?,
+        attempts: small("attempts")??,
+        max_attempts: small("max_attempts")?,
+        begun: row.0.get("begun")?.as_bool()?,
+        changed_at: row.time("changed_at")?,
+    })
 }
 
 /// `number` is its place among the events of its transaction, from 1.

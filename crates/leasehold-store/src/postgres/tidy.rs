@@ -1,5 +1,6 @@
 //! What is not kept any more is deleted, in small steps, by one process at a time.
 
+use leasehold_core::job;
 use leasehold_core::lease::REMEMBERED;
 use leasehold_core::time::whole_millis;
 use tokio_postgres::types::Type;
@@ -36,13 +37,15 @@ pub(super) async fn tidy(inner: &Inner) -> TroubleResult<()> {
     let last_ending = header.now.as_millis().cast_signed() - remembered;
     let last_event = header.position.0.saturating_sub(EVENTS_KEPT as u64).cast_signed();
     let endings_kept = ENDINGS_KEPT as i64;
-    let params: [Param<'_>; 6] = [
+    let last_job = header.now.as_millis().cast_signed() - whole_millis(job::KEPT).cast_signed();
+    let params: [Param<'_>; 7] = [
         (&floor, Type::INT8),
         (&keys, Type::TEXT_ARRAY),
         (&last_ending, Type::INT8),
         (&endings_kept, Type::INT8),
         (&last_event, Type::INT8),
         (&STEP, Type::INT8),
+        (&last_job, Type::INT8),
     ];
     turn.write_and_commit(DELETE, &params).await?;
     Ok(())
@@ -59,7 +62,7 @@ fn free_for_long() -> String {
 }
 
 /// `$1` the last number of any of the keys, `$2` the keys, `$3` up to when endings go, `$4` how many stay, `$5` up to
-/// where events go, `$6` how many rows at once.
+/// where events go, `$6` how many rows at once, `$7` up to when finished jobs go.
 const DELETE: &str = "\
 WITH floor AS (
   UPDATE leasehold.store SET seq_floor = greatest(seq_floor, $1) WHERE $1 > seq_floor
@@ -73,5 +76,8 @@ WITH floor AS (
 ), events AS (
   DELETE FROM leasehold.event WHERE position IN (
     SELECT position FROM leasehold.event WHERE position <= $5 ORDER BY position LIMIT $6)
+), jobs AS (
+  DELETE FROM leasehold.job WHERE key IN (
+    SELECT key FROM leasehold.job WHERE status <> 'queued' AND changed_at <= $7 ORDER BY changed_at LIMIT $6)
 )
 SELECT true";

@@ -22,6 +22,7 @@
 //! them growing when the database is dropped and made anew, or put back to a backup. Two grants of *different* keys at
 //! the same moment may have the same fence: fences are compared within a key.
 
+use leasehold_core::job::{self, Job, JobCommand, Record};
 use leasehold_core::lease::{Command, Context, Decision, LossReason, Outcome, REMEMBERED};
 use leasehold_core::{Key, Position, Slot, StoreTime, decide};
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ use tokio_postgres::types::Type;
 use super::connect::{self, BEGIN, Connection, Param, Phase};
 use super::trouble::{Trouble, TroubleResult};
 use super::{Inner, rows, schema};
-use crate::Applied;
+use crate::{Applied, JobApplied};
 
 /// Reads the clock once for the whole statement.
 pub(super) const CLOCK: &str = "clock AS MATERIALIZED (SELECT leasehold.clock_ms() AS raw)";
@@ -133,6 +134,26 @@ impl<'a> Turn<'a> {
         Ok(Applied { outcome, now: found.header.now, position })
     }
 
+    /// Decides one command about a job. Its row is read by a statement of its own after the key was locked, and written by
+    /// one of its own before the rest, in the same two trips.
+    pub(super) async fn apply_job(
+        inner: &'a Inner,
+        key: &Key,
+        command: &JobCommand,
+    ) -> TroubleResult<JobApplied> {
+        let turn = Self { inner, connection: Connection::new(inner).await? };
+        let (found, job) = turn.lock_and_read_job(key, command).await?;
+        let slot = found.slot.clone().unwrap_or_else(|| Slot::unknown(found.header.seq_floor));
+        let decided = job::decide(key, &Record { slot, job }, command, &found.context(inner));
+        let mut changes = Changes::new(&found.header);
+        if decided.job_changed {
+            changes.job = decided.record.job.as_ref().map(|job| rows::job_row(key, job));
+        }
+        changes.take_in(key, decided.lease);
+        let position = turn.commit(&changes).await?.unwrap_or(found.header.position);
+        Ok(JobApplied { outcome: decided.outcome, record: decided.record, now: found.header.now, position })
+    }
+
     /// Begins a transaction and runs a first statement, in one trip.
     pub(super) async fn begin(
         inner: &'a Inner,
@@ -148,6 +169,33 @@ impl<'a> Turn<'a> {
         };
         let rows = connect::timely(begun, Phase::Before).await?;
         Ok((turn, rows))
+    }
+
+    async fn lock_and_read_job(
+        &self,
+        key: &Key,
+        command: &JobCommand,
+    ) -> TroubleResult<(Found, Option<Job>)> {
+        let (key, owner) = (key.as_str(), command.bidder().map(|owner| owner.as_str()));
+        let lease_id = command.lease_id().map(|id| id.reveal());
+        let limit = i64::from(self.inner.limits.leases_per_owner);
+        let params: [Param<'_>; 4] =
+            [(&key, Type::TEXT), (&lease_id, Type::TEXT), (&owner, Type::TEXT), (&limit, Type::INT8)];
+        let job_params: [Param<'_>; 1] = [(&key, Type::TEXT)];
+        let db = self.connection.get()?;
+        let trip = async {
+            let (begun, row, job) = tokio::join!(
+                biased;
+                db.batch_execute(BEGIN),
+                db.query_typed_one(LOCK_AND_READ, &params),
+                db.query_typed_opt(READ_JOB, &job_params),
+            );
+            begun?;
+            Ok((row?, job?))
+        };
+        let (row, job) = connect::timely(trip, Phase::Before).await?;
+        let job = job.map(|row| rows::job_from(row.try_get(0)?)).transpose()?;
+        Ok((self.found(&row)?, job))
     }
 
     async fn lock_and_read(&self, key: &Key, command: &Command) -> TroubleResult<Found> {
@@ -233,7 +281,10 @@ impl<'a> Turn<'a> {
             (&endings, Type::TEXT),
             (&events, Type::TEXT),
         ];
-        let row = self.write_and_commit(WRITE, &params).await?;
+        let row = match &changes.job {
+            None => self.write_and_commit(WRITE, &params).await?,
+            Some(job) => self.write_job_and_commit(&job.to_string(), &params).await?,
+        };
         let position: Option<i64> = row.try_get(0)?;
         Ok(position.map(|position| Position(position.cast_unsigned())))
     }
@@ -247,6 +298,28 @@ impl<'a> Turn<'a> {
             // If the statement failed, the commit was none.
             let row = row.map_err(|error| Trouble::new(&error, Phase::Committing))?;
             committed.map_err(|error| Trouble::new(&error, Phase::Committing))?;
+            Ok(row)
+        };
+        let row = connect::timely(trip, Phase::Committing).await?;
+        self.connection.keep();
+        Ok(row)
+    }
+
+    /// The same with a job's row before it. If that fails, so does what comes after it in the same transaction.
+    async fn write_job_and_commit(self, job: &str, params: &[Param<'_>]) -> TroubleResult<Row> {
+        let db = self.connection.get()?;
+        let job_params: [Param<'_>; 1] = [(&job, Type::TEXT)];
+        let trip = async {
+            let (job, row, committed) = tokio::join!(
+                biased;
+                db.query_typed_opt(WRITE_JOB, &job_params),
+                db.query_typed_one(WRITE, params),
+                db.batch_execute("COMMIT"),
+            );
+            let failed = |error: tokio_postgres::Error| Trouble::new(&error, Phase::Committing);
+            job.map_err(failed)?;
+            let row = row.map_err(failed)?;
+            committed.map_err(failed)?;
             Ok(row)
         };
         let row = connect::timely(trip, Phase::Committing).await?;
@@ -270,12 +343,13 @@ pub(super) struct Changes {
     slots: Vec<Value>,
     endings: Vec<Value>,
     events: Vec<Value>,
+    job: Option<Value>,
 }
 
 impl Changes {
     pub(super) fn new(header: &Header) -> Self {
         let (now, last_fence) = (header.now, header.last_fence);
-        Self { now, last_fence, slots: Vec::new(), endings: Vec::new(), events: Vec::new() }
+        Self { now, last_fence, slots: Vec::new(), endings: Vec::new(), events: Vec::new(), job: None }
     }
 
     /// Decides what is due on a key, and adds it.
@@ -291,7 +365,7 @@ impl Changes {
     }
 
     fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.endings.is_empty()
+        self.slots.is_empty() && self.endings.is_empty() && self.job.is_none()
     }
 
     fn take_in(&mut self, key: &Key, decision: Decision) -> Outcome {
@@ -309,6 +383,16 @@ impl Changes {
 
 /// Lock and read; `$1` the key, `$2` the command's lease id, `$3` the bidder, `$4` the most leases that count.
 const LOCK_AND_READ: &str = "SELECT * FROM leasehold.lock_and_read($1, $2::uuid, $3, $4)";
+
+/// `$1` the key.
+const READ_JOB: &str = "SELECT to_jsonb(j)::text FROM leasehold.job j WHERE j.key = $1";
+
+/// `$1` the row.
+const WRITE_JOB: &str = "\
+INSERT INTO leasehold.job SELECT * FROM jsonb_populate_record(NULL::leasehold.job, $1::jsonb)
+ON CONFLICT (key) DO UPDATE SET payload = excluded.payload, status = excluded.status, note = excluded.note,
+  by = excluded.by, attempts = excluded.attempts, max_attempts = excluded.max_attempts, begun = excluded.begun,
+  changed_at = excluded.changed_at";
 
 /// `$1` the number of events, `$2` the last fence, `$3` the time, `$4` slots, `$5` endings, `$6` events.
 const WRITE: &str = "SELECT leasehold.write($1, $2, $3, $4, $5, $6)";

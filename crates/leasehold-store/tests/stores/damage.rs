@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::lease::{Bid, LossReason, OnSilence};
-use leasehold_core::{Command, Key, Outcome, Slot};
+use leasehold_core::job::JobText;
+use leasehold_core::lease::{Bid, Claim, LossReason, OnSilence};
+use leasehold_core::{Command, Job, JobCommand, JobOutcome, Key, Outcome, Slot};
 use leasehold_store::clock::ManualClock;
 use leasehold_store::{Embedded, Error, JobStore, Mode, Result, Retry, Store, embedded};
 use tempfile::TempDir;
@@ -30,13 +31,15 @@ struct Scene {
     folder: TempDir,
     path: PathBuf,
     leases: Vec<(Key, Slot)>,
+    jobs: Vec<(Key, Job)>,
     /// Lease ids that have ended, and the key of each.
     ended: Vec<(Key, Bid)>,
     last_fence: u64,
 }
 
 impl Scene {
-    /// A store with `count` leases, every third with meta and one with a request, and a released one for every fifth.
+    /// A store with `count` leases, every third with meta and one with a request, and a released one for every fifth; and a
+    /// job for every fourth, half of them done.
     /// It was closed in an orderly way.
     fn closed(mode: Mode, count: u64) -> Self {
         let scene = Self::with(mode, count, |_, _| {});
@@ -60,10 +63,11 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("leases.db");
         let store = open(&path, mode).unwrap();
+        let jobs = runtime().block_on(add_jobs(&store, count));
         let (leases, ended, last_fence) = runtime().block_on(fill(&store, count));
         at_the_end(&path, &store);
         drop(store);
-        Self { folder, path, leases, ended, last_fence }
+        Self { folder, path, leases, jobs, ended, last_fence }
     }
 
     fn other(&self, name: &str) -> PathBuf {
@@ -88,6 +92,9 @@ impl Scene {
         for (key, slot) in &self.leases {
             assert_eq!(&store.read(key).await?.slot, slot);
         }
+        for (key, job) in &self.jobs {
+            assert_eq!(store.apply_job(key, JobCommand::Settle).await?.record.job.as_ref(), Some(job));
+        }
         for (key, bid) in &self.ended {
             let again = store.apply(key, Command::Acquire(bid.clone())).await?.outcome;
             let lost = matches!(again, Outcome::Lost { because: LossReason::Released, .. });
@@ -98,6 +105,29 @@ impl Scene {
         assert!(lease.fence.get() > self.last_fence, "{} after {}", lease.fence, self.last_fence);
         Ok(())
     }
+}
+
+async fn add_jobs(store: &Embedded, count: u64) -> Vec<(Key, Job)> {
+    let text = |text: String| JobText::parse(&text).unwrap();
+    let mut jobs = Vec::new();
+    for id in (0..count).step_by(4) {
+        let key = Key::parse(&format!("job/analyses/{id:04}")).unwrap();
+        let payload = text(format!("{{\"page\": {id}}}"));
+        let mut job =
+            store.apply_job(&key, JobCommand::Create { payload, max_attempts: Some(3) }).await.unwrap();
+        if id % 8 == 0 {
+            let acquire = JobCommand::Acquire(bid("worker", 2_000_000 + id, HOUR));
+            let JobOutcome::Acquired { lease, .. } = store.apply_job(&key, acquire).await.unwrap().outcome
+            else {
+                panic!("a new job was refused")
+            };
+            let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+            let result = text("done ".repeat(50));
+            job = store.apply_job(&key, JobCommand::Complete { claim, result }).await.unwrap();
+        }
+        jobs.push((key, job.record.job.unwrap()));
+    }
+    jobs
 }
 
 async fn fill(store: &Embedded, count: u64) -> (Vec<(Key, Slot)>, Vec<(Key, Bid)>, u64) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::OnSilence;
 use leasehold_core::lease::REMEMBERED;
 use leasehold_store::Mode;
-use leasehold_store::conformance::{Act, Harness, Step, same_history};
+use leasehold_store::conformance::{Act, Harness, JobAct, Step, same_history};
 use proptest::prelude::*;
 
 use crate::harness::{EmbeddedHarness, MemoryHarness};
@@ -49,6 +49,21 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Check),
         2 => Just(Act::SettleDue),
         1 => Just(Act::Restart),
+        8 => job_act().prop_map(Act::Job),
+    ]
+}
+
+fn job_act() -> impl Strategy<Value = JobAct> {
+    prop_oneof![
+        3 => Just(JobAct::Create),
+        1 => Just(JobAct::CreateAnother),
+        3 => Just(JobAct::Acquire),
+        3 => Just(JobAct::AcquireAnew),
+        2 => Just(JobAct::Refresh),
+        1 => Just(JobAct::Release),
+        1 => Just(JobAct::Complete),
+        2 => any::<bool>().prop_map(JobAct::Fail),
+        1 => Just(JobAct::Reset),
     ]
 }
 

@@ -1,0 +1,188 @@
+//! `leasehold run`: a command that runs only while a lease is held, and is gone before anybody else can get it.
+//!
+//! Three processes take part. The *supervisor* (this one) has the lease and decides. The *guardian* leads the command's
+//! process group, starts the command and holds one end of a socket whose other end only the supervisor has: when that
+//! closes, or the deadline that it was told has passed, it kills the group. The *command* is killed by the kernel when
+//! the guardian dies, and by the supervisor, with all of its group. So either of the first two may be killed or stopped
+//! at any moment.
+//!
+//! Nothing here writes to standard output: that is the command's.
+
+mod alarm;
+mod channel;
+mod guardian;
+mod plan;
+mod report;
+mod signals;
+mod supervisor;
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use leasehold_client::{AcquireOptions, Documents, Error, Guard, Leasehold, Retry};
+use leasehold_store::StoreUrl;
+
+use crate::acquire::own_tab;
+use crate::connection::{Connection, variable};
+use crate::logs::{self, LogFormat};
+use crate::out::Out;
+use crate::serve::WrongUsage;
+use crate::try_key::{duration_arg, shared};
+use crate::{Ending, run_async};
+
+use report::Report;
+use signals::Signals;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to lease: `door/name`, such as `run/nightly`; on a server `doc/` and a document.
+    key: String,
+    /// The command and what goes with it.
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    command: Vec<OsString>,
+    /// How long to wait while somebody else has it [default: not at all]
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "0s", hide_default_value = true)]
+    wait: Duration,
+    /// How long the command has between SIGTERM and SIGKILL when the lease runs out under it.
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "5s")]
+    grace: Duration,
+    /// Say on standard error what happens.
+    #[arg(long, short)]
+    verbose: bool,
+    #[command(flatten)]
+    file: File,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// A lease in a file.
+#[derive(clap::Args)]
+#[command(next_help_heading = "File")]
+struct File {
+    /// The file that keeps the leases [env: LEASEHOLD_STORE] [default: leases.db, if no server is named]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "token_file"])]
+    store: Option<String>,
+    /// Who you are, as others will see it [env: LEASEHOLD_OWNER] [default: leasehold and the process id]
+    #[arg(long, conflicts_with_all = ["url", "token_file"])]
+    owner: Option<String>,
+    /// How long the lease lasts if this process dies [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg, conflicts_with_all = ["url", "token_file"])]
+    ttl: Option<Duration>,
+}
+
+/// The parts of `run` that are processes of their own. Nobody types these.
+#[derive(clap::Subcommand)]
+pub(crate) enum Part {
+    /// Leads the group of the command and ends it.
+    Guardian {
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
+    /// Becomes the command.
+    Command {
+        guardian: i32,
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
+}
+
+pub(crate) fn part(part: &Part, out: &Out) -> Result<Ending> {
+    match part {
+        Part::Guardian { command } => guardian::guard(command),
+        Part::Command { guardian, command } => guardian::become_command(*guardian, command, out),
+    }
+}
+
+const STORE: &str = "LEASEHOLD_STORE";
+const OWNER: &str = "LEASEHOLD_OWNER";
+
+/// How long a server in trouble is left alone while one waits, unless it says how long it wants to be.
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
+    // A renewal that fails is worth a line: the lease may be lost soon.
+    let format = if out.is_json() { LogFormat::Json } else { LogFormat::Text };
+    logs::start("warn", Some(format)).map_err(anyhow::Error::msg)?;
+    let report = Report::new(&args.key, out.is_json(), args.verbose);
+    match file(args)? {
+        Some(url) => run_async(async {
+            let leasehold = Leasehold::open(&url)?;
+            lease_and_run(args, &leasehold, options_in_a_file(args), &report).await
+        }),
+        None => {
+            // Two runs of one user are two holders, unless somebody says that they are one.
+            let tab = args.connection.tab.clone().unwrap_or_else(own_tab);
+            let work = async |documents: Documents| {
+                lease_and_run(args, &Leasehold::connect(documents), AcquireOptions::new(), &report).await
+            };
+            args.connection.run_as(Some(&tab), work)
+        }
+    }
+}
+
+/// The store, unless it is a server. What was said on the command line counts most.
+fn file(args: &Args) -> Result<Option<String>> {
+    let server = args.connection.url.is_some() || Connection::url_in_environment().is_some();
+    if server && args.file.store.is_none() {
+        if args.file.owner.is_some() || args.file.ttl.is_some() {
+            let why = "LEASEHOLD_URL names a server: there, the token says who you are, and the server how long a lease lasts";
+            let fix = "leave out --owner and --ttl, or name a file with --store";
+            return Err(WrongUsage(format!("{why}; {fix}")).into());
+        }
+        return Ok(None);
+    }
+    let store = args.file.store.clone().or_else(|| variable(STORE)).unwrap_or_else(|| "leases.db".into());
+    if matches!(StoreUrl::parse(&store)?, StoreUrl::Memory) {
+        let why = "what is in the memory of this process keeps nobody else away";
+        return Err(WrongUsage(format!("{why}; name a file with --store, or a server with --url")).into());
+    }
+    shared(&store).map(Some)
+}
+
+fn options_in_a_file(args: &Args) -> AcquireOptions {
+    let owner = args.file.owner.clone().or_else(|| variable(OWNER));
+    let options = owner.map_or_else(AcquireOptions::new, AcquireOptions::owner);
+    args.file.ttl.into_iter().fold(options, AcquireOptions::ttl)
+}
+
+async fn lease_and_run(
+    args: &Args,
+    leasehold: &Leasehold,
+    options: AcquireOptions,
+    report: &Report,
+) -> Result<Ending> {
+    let mut signals = Signals::listen()?;
+    let acquired = tokio::select! {
+        acquired = acquire(args, leasehold, options) => acquired,
+        // Given up before it was there.
+        number = signals.asked_to_end() => return Ok(Ending::Signal(number)),
+    };
+    match acquired {
+        Ok(guard) => supervisor::run(args, guard, signals, report).await,
+        Err(Error::TimedOut { held, .. }) => {
+            let left = leasehold.time_left(&held).await.unwrap_or_default();
+            report.held(&held, left);
+            Ok(Ending::Held)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits for the lease for as long as was said, also while the store is in trouble that may pass.
+async fn acquire(args: &Args, leasehold: &Leasehold, options: AcquireOptions) -> Result<Guard, Error> {
+    let start = Instant::now();
+    loop {
+        let left = args.wait.saturating_sub(start.elapsed());
+        match leasehold.acquire(&args.key, options.clone().wait(left)).await {
+            Err(error) if may_pass(&error) && !left.is_zero() => {
+                tokio::time::sleep(error.retry_after().unwrap_or(BETWEEN_TRIES).min(left)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn may_pass(error: &Error) -> bool {
+    !matches!(error, Error::TimedOut { .. }) && error.retry() != Retry::No
+}

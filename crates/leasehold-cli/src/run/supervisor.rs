@@ -1,0 +1,227 @@
+//! The supervisor: holds the lease, passes signals on, and sees to it that the command is gone before the lease is.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use leasehold_client::{Guard, Lease, Lost};
+use leasehold_core::HolderTime;
+use leasehold_core::time::whole_millis;
+use leasehold_store::clock::unix_millis;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper, waitpgid};
+
+use super::Args;
+use super::alarm::{Alarm, now};
+use super::channel::{End, Word, send_first};
+use super::guardian::itself;
+use super::plan::{Plan, Step};
+use super::report::Report;
+use super::signals::Signals;
+use crate::Ending;
+
+/// How long giving the lease back may take. It runs out by itself.
+const RELEASE: Duration = Duration::from_secs(2);
+
+/// How long dying may take before it is worth a line.
+const SLOW_DEATH: Duration = Duration::from_secs(5);
+
+/// How the command ended.
+enum Outcome {
+    Code(u8),
+    Lost(Lost),
+    /// The guardian was killed, and the command with it.
+    GuardianDied,
+}
+
+/// Runs the command under the lease, and gives the lease back when it is gone.
+pub(super) async fn run(args: &Args, guard: Guard, signals: Signals, report: &Report) -> Result<Ending> {
+    report.acquired(&guard);
+    let lease = guard.lease();
+    let ended = match Group::start(args, &lease) {
+        Ok(group) => supervise(args, group, &lease, signals, report).await,
+        Err(error) => Err(error),
+    };
+    give_back(guard, &ended, report).await;
+    Ok(match ended? {
+        Outcome::Code(code) => {
+            report.ended(code);
+            Ending::Code(code)
+        }
+        Outcome::Lost(_) => Ending::Lost,
+        Outcome::GuardianDied => {
+            report.warning("the guardian of the command was killed, and so the command was killed, too");
+            Ending::Signal(Signal::KILL.as_raw().try_into().unwrap_or(0))
+        }
+    })
+}
+
+async fn supervise(
+    args: &Args,
+    mut group: Group,
+    lease: &Lease,
+    mut signals: Signals,
+    report: &Report,
+) -> Result<Outcome> {
+    let (alarm, gone) = (Alarm::new()?, lease.token());
+    let (mut plan, mut started) = (Plan::new(args.grace), false);
+    let (mut code, mut lost) = (None, None);
+    loop {
+        let look_at = match plan.next(now(), left(lease)) {
+            Step::Kill => break,
+            Step::Terminate => {
+                report.lost(*lost.insert(Lost::Deadline));
+                group.terminate();
+                continue;
+            }
+            Step::Wait(until) => until,
+        };
+        group.tell_deadline(lease);
+        tokio::select! {
+            biased;
+            () = gone.cancelled() => {}
+            rung = alarm.ring_at(look_at) => rung?,
+            word = group.socket.word() => match word {
+                Some(Word::Started(pid)) => {
+                    report.started(pid);
+                    started = true;
+                }
+                Some(Word::Ended { code: ended, leftovers: true }) => {
+                    code = Some(ended);
+                    report.leftovers();
+                    plan.command_ended(now());
+                    group.terminate();
+                }
+                Some(Word::Ended { code: ended, leftovers: false }) => {
+                    code = Some(ended);
+                    break;
+                }
+                Some(Word::AllGone) | None => break,
+            },
+            // Before the command runs there is nobody to pass a signal on to, and the guardian may not be ready for it.
+            signal = signals.next(), if started => group.signal(signal),
+        }
+    }
+    // A command that has ended in time has not lost anything.
+    let told = lease.check().err().filter(|_| code.is_none());
+    if let (None, Some(told)) = (lost, told) {
+        report.lost(*lost.insert(told));
+    }
+    group.end(report).await;
+    Ok(match (lost, code) {
+        (Some(lost), _) => Outcome::Lost(lost),
+        (None, Some(code)) => Outcome::Code(code),
+        (None, None) => Outcome::GuardianDied,
+    })
+}
+
+/// How long the command may go on.
+fn left(lease: &Lease) -> Result<Duration, Lost> {
+    lease.check().map(|_| lease.time_left())
+}
+
+/// Releases the lease now that the command is gone. That it fails is no failure of the command.
+async fn give_back(guard: Guard, ended: &Result<Outcome>, report: &Report) {
+    if matches!(ended, Ok(Outcome::Lost(Lost::Told(_)))) {
+        return;
+    }
+    let was_lost = matches!(ended, Ok(Outcome::Lost(_)));
+    let trouble = match tokio::time::timeout(RELEASE, guard.release()).await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "there was no answer".to_owned(),
+    };
+    if !was_lost {
+        report.warning(&format!("the lease could not be released, and will run out by itself ({trouble})"));
+    }
+}
+
+/// The command, its guardian and everything else in their process group. Its id is that of the guardian, which is not
+/// waited for before the group is killed: so long, no other group can have it.
+struct Group {
+    id: Pid,
+    socket: End,
+    /// The guardian died by our hand, and so did everybody else.
+    killed: bool,
+    /// What the guardian was last told.
+    told: Option<HolderTime>,
+}
+
+impl Group {
+    /// Starts the guardian, which starts the command.
+    fn start(args: &Args, lease: &Lease) -> Result<Self> {
+        // Whoever loses its parent in the group becomes a child of this process, which so knows when all are gone.
+        set_child_subreaper(Some(getpid()))?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let deadline = now() + lease.time_left();
+        send_first(&ours, deadline)?;
+        let guardian = itself("guardian")
+            .arg("--")
+            .args(&args.command)
+            .env("LEASEHOLD_KEY", lease.key().as_str())
+            .env("LEASEHOLD_FENCE", lease.fence().get().to_string())
+            .env("LEASEHOLD_DEADLINE", wall_clock(lease.time_left()))
+            .stdin(OwnedFd::from(theirs))
+            .process_group(0)
+            .spawn()
+            .context("cannot start the guardian of the command")?;
+        let id = i32::try_from(guardian.id()).ok().and_then(Pid::from_raw).context("no process id")?;
+        Ok(Self { id, socket: End::new(ours)?, killed: false, told: Some(deadline) })
+    }
+
+    /// Asks everybody to end; those that are stopped, too.
+    fn terminate(&self) {
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Nobody there is an answer that the guardian gives, too.
+        let _ = kill_process_group(self.id, signal);
+    }
+
+    /// Keeps the guardian up to date.
+    fn tell_deadline(&mut self, lease: &Lease) {
+        let deadline = now() + lease.time_left();
+        if self.told != Some(deadline) {
+            self.socket.tell(deadline);
+            self.told = Some(deadline);
+        }
+    }
+
+    /// Kills whoever is left, and waits until nobody is.
+    async fn end(mut self, report: &Report) {
+        self.kill();
+        let id = self.id;
+        let mut waiting = tokio::task::spawn_blocking(move || while !all_gone(id) {});
+        if tokio::time::timeout(SLOW_DEATH, &mut waiting).await.is_err() {
+            report.warning("the command was killed, but some of its processes are still in the kernel");
+            let _ = waiting.await;
+        }
+    }
+
+    fn kill(&mut self) {
+        if !self.killed {
+            self.killed = true;
+            self.signal(Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits for one process of the group to end; whether there was none.
+fn all_gone(group: Pid) -> bool {
+    matches!(waitpgid(group, WaitOptions::empty()), Err(rustix::io::Errno::CHILD))
+}
+
+/// The time of day so much later, as RFC 3339 has it.
+fn wall_clock(later: Duration) -> String {
+    let millis = i64::try_from(unix_millis() + whole_millis(later)).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_millisecond(millis).map(|time| time.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,448 @@
+//! Work that must not run twice: a job is acquired, worked on under a lease that refreshes itself, and finished once.
+//!
+//! Not getting a job is a value. A job that is finished says what it came to; one that somebody works on says who. A
+//! worker that loses its lease is told so at once, and whatever it says afterwards is refused.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
+use leasehold_core::lease;
+use leasehold_core::{Held, Job, Key, Lost, Outcome};
+use leasehold_store::{Applied, JobApplied, Retry, Store};
+
+use crate::acquire::{AcquireOptions, pause_after};
+use crate::guard::{Guard, Lease};
+use crate::{Error, Inner, Leasehold};
+
+/// How long an attempt lasts without being refreshed, and how often it is.
+const TTL: Duration = Duration::from_secs(300);
+const REFRESH: Duration = Duration::from_secs(100);
+
+/// How often a command is repeated when the store has trouble that may pass.
+const TRIES: u32 = 6;
+
+/// The jobs of a store.
+#[derive(Clone)]
+pub struct Jobs {
+    inner: Arc<Inner>,
+    store: Arc<dyn Store>,
+}
+
+/// Whether a job was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// It is there now.
+    New,
+    /// It was there before, with the same payload.
+    Before,
+}
+
+/// The outcome of an attempt to get a job.
+#[derive(Debug)]
+pub enum JobAttempt {
+    /// It is ours.
+    Acquired(JobGuard),
+    /// Nothing is left to be done.
+    AlreadyFinished(Finished),
+    /// Somebody is working on it.
+    Locked(Held),
+}
+
+impl JobAttempt {
+    /// The job, if we got it.
+    pub fn acquired(self) -> Option<JobGuard> {
+        match self {
+            Self::Acquired(guard) => Some(guard),
+            Self::AlreadyFinished(_) | Self::Locked(_) => None,
+        }
+    }
+
+    /// Why not, in the source's word; `None` if we got it.
+    pub fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Acquired(_) => None,
+            Self::AlreadyFinished(_) => Some("already_finished"),
+            Self::Locked(_) => Some("locked"),
+        }
+    }
+}
+
+/// What [`Jobs::run`] came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobRun {
+    /// We did it.
+    Done {
+        /// What it came to.
+        result: String,
+    },
+    /// We tried, and it did not work.
+    Failed {
+        /// Why.
+        error: String,
+        /// Whether somebody will try again.
+        again: bool,
+    },
+    /// Nothing was left to be done.
+    AlreadyFinished(Finished),
+    /// Somebody else is working on it.
+    Locked(Held),
+}
+
+/// What a finished job came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// It is done.
+    Ready {
+        /// What it came to.
+        result: String,
+    },
+    /// It was given up.
+    Failed {
+        /// Why.
+        error: String,
+    },
+}
+
+impl Leasehold {
+    /// The jobs of the store. There are none behind a server yet.
+    pub fn jobs(&self) -> Result<Jobs, Error> {
+        let refuse = || {
+            let rule = "jobs are kept in a store";
+            leasehold_core::Invalid::new(
+                "server",
+                "(connected)",
+                rule,
+                "open the store itself: Leasehold::open",
+            )
+        };
+        let store = self.store().ok_or_else(refuse)?.clone();
+        Ok(Jobs { inner: self.inner.clone(), store })
+    }
+}
+
+/// The key of a job: `analyses/42` is `job/analyses/42`.
+fn key(id: &str) -> Result<Key, Error> {
+    Ok(Key::parse(&format!("job/{id}"))?)
+}
+
+impl Jobs {
+    /// Makes a job. The same id with another payload is refused: it would be another job.
+    pub async fn create(&self, id: &str, payload: &str, max_attempts: Option<u32>) -> Result<Created, Error> {
+        let command = JobCommand::Create { payload: JobText::parse(payload)?, max_attempts };
+        match self.apply(&key(id)?, command).await?.outcome {
+            JobOutcome::Created => Ok(Created::New),
+            JobOutcome::Exists => Ok(Created::Before),
+            JobOutcome::Differs => Err(Error::JobDiffers { id: id.to_owned() }),
+            other => Err(against_the_rules(&other)),
+        }
+    }
+
+    /// What is known about a job.
+    pub async fn look(&self, id: &str) -> Result<Option<Job>, Error> {
+        Ok(self.apply(&key(id)?, JobCommand::Settle).await?.record.job)
+    }
+
+    /// Begins with a job, if it is neither finished nor in somebody's hands. An attempt lasts 300 s without being
+    /// refreshed and is refreshed every 100 s, unless the options say otherwise; their wait and cancel do not count here.
+    pub async fn acquire(&self, id: &str, options: AcquireOptions) -> Result<JobAttempt, Error> {
+        let key = key(id)?;
+        let (bid, heartbeat) = options.job_bid(&self.inner.backend, TTL, REFRESH)?;
+        let (mut sent, mut tries) = (self.inner.now(), 0);
+        let applied = loop {
+            match self.store.apply_job(&key, JobCommand::Acquire(bid.clone())).await {
+                Ok(applied) => break applied,
+                Err(error) if error.retry() == Retry::No || tries == TRIES => return Err(error.into()),
+                Err(error) => {
+                    tries += 1;
+                    tokio::time::sleep(pause_after(&error.into(), tries)).await;
+                    sent = self.inner.now();
+                }
+            }
+        };
+        match applied.outcome {
+            JobOutcome::Acquired { ref lease, recovered } => {
+                let guard = self.guard(&key, lease, sent, &applied, heartbeat);
+                let job = applied.record.job.ok_or_else(|| against_the_rules(&JobOutcome::Missing))?;
+                Ok(JobAttempt::Acquired(JobGuard { jobs: self.clone(), guard: Some(guard), job, recovered }))
+            }
+            JobOutcome::Locked(held) => Ok(JobAttempt::Locked(held)),
+            JobOutcome::AlreadyFinished => {
+                Ok(JobAttempt::AlreadyFinished(finished(applied.record.job.as_ref())?))
+            }
+            JobOutcome::Missing => Err(Error::NoSuchJob { id: id.to_owned() }),
+            JobOutcome::OwnerIsFull => Err(Error::OwnerIsFull { owner: bid.owner.to_string() }),
+            JobOutcome::FencesExhausted => Err(Error::FencesExhausted),
+            JobOutcome::Lost { because, .. } => Err(Error::Lost(Lost::Told(because))),
+            other => Err(against_the_rules(&other)),
+        }
+    }
+
+    fn guard(
+        &self,
+        key: &Key,
+        lease: &lease::Lease,
+        sent: leasehold_core::HolderTime,
+        applied: &JobApplied,
+        heartbeat: Duration,
+    ) -> Guard {
+        let outcome = Outcome::Granted { lease: lease.clone(), extended: false };
+        let granted = Applied { outcome, now: applied.now, position: applied.position };
+        Guard::new(&self.inner, key.clone(), lease, sent, &granted, Some(heartbeat))
+    }
+
+    /// Does `work` if the job is ours to do, and finishes it with what that comes to: `Ok` is its result, `Err` its error,
+    /// which is tried again as long as there are attempts left. The work is cancelled when the lease is lost.
+    pub async fn run<W>(
+        &self,
+        id: &str,
+        options: AcquireOptions,
+        work: impl FnOnce(Lease, String) -> W,
+    ) -> Result<JobRun, Error>
+    where
+        W: Future<Output = Result<String, String>>,
+    {
+        let guard = match self.acquire(id, options).await? {
+            JobAttempt::Acquired(guard) => guard,
+            JobAttempt::AlreadyFinished(finished) => return Ok(JobRun::AlreadyFinished(finished)),
+            JobAttempt::Locked(held) => return Ok(JobRun::Locked(held)),
+        };
+        let (lease, payload) = (Lease::clone(&guard), guard.payload().to_owned());
+        let lost = lease.lost();
+        let done = tokio::select! {
+            // Being lost comes first: work that was paused for too long gets no further.
+            biased;
+            lost = lost => return Err(Error::Lost(lost)),
+            done = work(lease, payload) => done,
+        };
+        match done {
+            Ok(result) => {
+                guard.complete(&result).await?;
+                Ok(JobRun::Done { result })
+            }
+            Err(error) => {
+                let again = guard.fail(&error, true).await?;
+                Ok(JobRun::Failed { error, again })
+            }
+        }
+    }
+
+    /// Lets a job be done all over again, whatever it came to. Not while somebody works on it.
+    pub async fn reset(&self, id: &str) -> Result<Option<Held>, Error> {
+        match self.apply(&key(id)?, JobCommand::Reset).await?.outcome {
+            JobOutcome::Reset => Ok(None),
+            JobOutcome::Locked(held) => Ok(Some(held)),
+            JobOutcome::Missing => Err(Error::NoSuchJob { id: id.to_owned() }),
+            other => Err(against_the_rules(&other)),
+        }
+    }
+
+    /// Sends a command that may be repeated, until it is answered or it makes no sense to go on.
+    async fn apply(&self, key: &Key, command: JobCommand) -> Result<JobApplied, Error> {
+        let mut tries = 0;
+        loop {
+            match self.store.apply_job(key, command.clone()).await {
+                Ok(applied) => return Ok(applied),
+                Err(error) if error.retry() == Retry::No || tries == TRIES => return Err(error.into()),
+                Err(error) => {
+                    tries += 1;
+                    tokio::time::sleep(pause_after(&error.into(), tries)).await;
+                }
+            }
+        }
+    }
+}
+
+fn finished(job: Option<&Job>) -> Result<Finished, Error> {
+    match job.map(|job| &job.status) {
+        Some(Status::Ready { result, .. }) => Ok(Finished::Ready { result: result.as_str().to_owned() }),
+        Some(Status::Failed { error, .. }) => Ok(Finished::Failed { error: error.as_str().to_owned() }),
+        Some(Status::Queued) | None => Err(against_the_rules(&JobOutcome::AlreadyFinished)),
+    }
+}
+
+fn against_the_rules(outcome: &JobOutcome) -> Error {
+    let what = format!("it answered about a job with {outcome:?}, which the rules do not know");
+    Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::No })
+}
+
+/// An attempt at a job, refreshed in the background until it is finished, given back, dropped or lost.
+///
+/// Dropping it gives the job back; it does not fail it.
+#[must_use = "a job is given back when its guard is dropped"]
+#[derive(Debug)]
+pub struct JobGuard {
+    jobs: Jobs,
+    guard: Option<Guard>,
+    job: Job,
+    recovered: bool,
+}
+
+impl JobGuard {
+    /// What is to be done.
+    pub fn payload(&self) -> &str {
+        self.job.payload.as_str()
+    }
+
+    /// The how-manieth attempt this is.
+    pub fn attempt(&self) -> u32 {
+        self.job.attempts
+    }
+
+    /// Whether whoever had the job before vanished: they may have done part of it.
+    pub fn is_recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// The job is done. Everybody who asks for it from now on gets this result.
+    pub async fn complete(mut self, result: &str) -> Result<(), Error> {
+        let command = JobCommand::Complete { claim: self.claim(), result: JobText::parse(result)? };
+        match self.finish(command).await? {
+            JobOutcome::Completed => Ok(()),
+            other => Err(refused(other)),
+        }
+    }
+
+    /// It did not work. Answers whether somebody will try again.
+    pub async fn fail(mut self, error: &str, retryable: bool) -> Result<bool, Error> {
+        let command = JobCommand::Fail { claim: self.claim(), error: JobText::parse(error)?, retryable };
+        match self.finish(command).await? {
+            JobOutcome::Failed { again } => Ok(again),
+            other => Err(refused(other)),
+        }
+    }
+
+    /// Gives the job back unfinished. That it was lost before is fine.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.finish(JobCommand::Release(self.claim())).await.map(|_| ())
+    }
+
+    /// Says how the attempt ended; the lease behind it is kept until that is written down.
+    async fn finish(&mut self, command: JobCommand) -> Result<JobOutcome, Error> {
+        let applied = self.jobs.apply(self.key(), command).await?;
+        if let Some(guard) = self.guard.take() {
+            // There is nothing left of it, and the rules say so.
+            let _ = guard.release().await;
+        }
+        Ok(applied.outcome)
+    }
+}
+
+fn refused(outcome: JobOutcome) -> Error {
+    match outcome {
+        JobOutcome::Lost { because, .. } => Error::Lost(Lost::Told(because)),
+        other => against_the_rules(&other),
+    }
+}
+
+impl Deref for JobGuard {
+    type Target = Lease;
+
+    #[allow(clippy::expect_used)] // it is taken out only by what consumes or drops the guard
+    fn deref(&self) -> &Lease {
+        self.guard.as_deref().expect("the lease is there as long as the guard is")
+    }
+}
+
+impl Drop for JobGuard {
+    fn drop(&mut self) {
+        let Some(guard) = self.guard.take() else { return };
+        // Outside a runtime there is nobody to send it: the lease runs out, and the job counts as abandoned.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (jobs, key, command) =
+            (self.jobs.clone(), guard.key().clone(), JobCommand::Release(guard.claim()));
+        runtime.spawn(async move {
+            if let Err(error) = jobs.apply(&key, command).await {
+                tracing::warn!(%key, %error, "a job that was dropped could not be given back; its lease will run out");
+            }
+            // Only now: given back first, the job would look abandoned.
+            drop(guard);
+        });
+    }
+}
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Jobs")
+    }
+}
+
+/// The three functions of the source, under their own names, over the jobs of a collection (`analyses` there).
+///
+/// Whoever acquires by a name has to release by the same name *and from the same program*: a name alone, reused by a
+/// worker that was started again, would free its successor's lock.
+pub struct AnalysisLocks {
+    jobs: Jobs,
+    collection: String,
+    held: Mutex<HashMap<(String, String), JobGuard>>,
+}
+
+/// What the source's `acquireAnalysisLock` answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockAnswer {
+    /// Whether the lock is ours.
+    pub acquired: bool,
+    /// Why not: `already_finished` or `locked`.
+    pub reason: Option<&'static str>,
+}
+
+impl AnalysisLocks {
+    /// The locks of the jobs of `collection`.
+    pub fn new(jobs: Jobs, collection: &str) -> Self {
+        Self { jobs, collection: collection.to_owned(), held: Mutex::default() }
+    }
+
+    /// Acquires the lock of an analysis. It is refreshed by itself from then on.
+    pub async fn acquire_analysis_lock(
+        &self,
+        analysis_id: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<LockAnswer, Error> {
+        let id = format!("{}/{analysis_id}", self.collection);
+        let options = AcquireOptions::owner(owner).ttl(ttl);
+        let attempt = self.jobs.acquire(&id, options).await?;
+        let reason = attempt.reason();
+        if let Some(guard) = attempt.acquired() {
+            self.lock().insert((analysis_id.to_owned(), owner.to_owned()), guard);
+        }
+        Ok(LockAnswer { acquired: reason.is_none(), reason })
+    }
+
+    /// Releases the lock of an analysis, if this program holds it in this name. A failure is a warning: the lock runs out.
+    pub async fn release_analysis_lock(&self, analysis_id: &str, owner: &str) {
+        let guard = self.lock().remove(&(analysis_id.to_owned(), owner.to_owned()));
+        let Some(guard) = guard else {
+            tracing::warn!(analysis_id, owner, "there is no such lock to release");
+            return;
+        };
+        if let Err(error) = guard.release().await {
+            tracing::warn!(analysis_id, %error, "the lock could not be released and will run out");
+        }
+    }
+
+    /// Extends the lock of an analysis, if this program holds it in this name.
+    pub async fn refresh_analysis_lock(
+        &self,
+        analysis_id: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<(), Error> {
+        let claim = self.lock().get(&(analysis_id.to_owned(), owner.to_owned())).map(|guard| guard.claim());
+        let claim = claim.ok_or(Error::Lost(Lost::Told(lease::LossReason::Unknown)))?;
+        let key = key(&format!("{}/{analysis_id}", self.collection))?;
+        let ttl = Some(leasehold_core::Ttl::new(ttl)?);
+        match self.jobs.apply(&key, JobCommand::Refresh { claim, ttl }).await?.outcome {
+            JobOutcome::Refreshed(_) => Ok(()),
+            other => Err(refused(other)),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), JobGuard>> {
+        // Nothing that could panic is done while it is locked.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

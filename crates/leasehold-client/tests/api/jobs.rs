@@ -1,0 +1,192 @@
+//! Jobs from a worker's side: refreshed by themselves, finished once, and lost in the open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_client::{
+    AcquireOptions, AnalysisLocks, Created, Error, Finished, JobAttempt, JobGuard, JobRun, Jobs, Leasehold,
+    Lost,
+};
+use leasehold_core::lease::LossReason;
+use leasehold_store::clock::Clock;
+use leasehold_store::faulty::{Fault, Faulty};
+use leasehold_store::{Limits, Memory, Store};
+use tokio::time::Instant;
+
+const ID: &str = "analyses/42";
+
+/// tokio's clock as everybody's.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn millis(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_millis()).unwrap()
+    }
+
+    fn boot(&self) -> String {
+        "virtual".into()
+    }
+}
+
+fn leasehold() -> Leasehold {
+    let clock = Arc::new(TokioClock(Instant::now()));
+    Leasehold::with_clock(Arc::new(Memory::with(clock.clone(), Limits::default(), 0)), clock)
+}
+
+async fn jobs() -> Jobs {
+    let jobs = leasehold().jobs().unwrap();
+    assert_eq!(jobs.create(ID, "{\"page\": 7}", Some(3)).await.unwrap(), Created::New);
+    jobs
+}
+
+fn worker(name: &str) -> AcquireOptions {
+    AcquireOptions::owner(name)
+}
+
+async fn acquired(jobs: &Jobs, name: &str) -> JobGuard {
+    match jobs.acquire(ID, worker(name)).await.unwrap() {
+        JobAttempt::Acquired(guard) => guard,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_done_once_and_its_result_is_replayed() {
+    let jobs = jobs().await;
+    let guard = acquired(&jobs, "w1").await;
+    assert_eq!((guard.payload(), guard.attempt(), guard.is_recovered()), ("{\"page\": 7}", 1, false));
+    let refused = jobs.acquire(ID, worker("w2")).await.unwrap();
+    assert_eq!(refused.reason(), Some("locked"));
+    guard.complete("42").await.unwrap();
+    match jobs.acquire(ID, worker("w2")).await.unwrap() {
+        JobAttempt::AlreadyFinished(finished) => {
+            assert_eq!(finished, Finished::Ready { result: "42".into() })
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(jobs.create(ID, "{\"page\": 7}", Some(3)).await.unwrap(), Created::Before);
+    assert!(matches!(jobs.create(ID, "other", None).await, Err(Error::JobDiffers { .. })));
+    assert!(matches!(jobs.acquire("analyses/43", worker("w2")).await, Err(Error::NoSuchJob { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_refreshes_itself_for_as_long_as_the_work_takes() {
+    let jobs = jobs().await;
+    let guard = acquired(&jobs, "w1").await;
+    for _ in 0..20 {
+        pass(299).await;
+        assert!(guard.is_held());
+        assert_eq!(jobs.acquire(ID, worker("w2")).await.unwrap().reason(), Some("locked"));
+    }
+    guard.complete("42").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_an_attempt_gives_the_job_back_and_does_not_fail_it() {
+    let jobs = jobs().await;
+    drop(acquired(&jobs, "w1").await);
+    pass(1).await;
+    let guard = acquired(&jobs, "w2").await;
+    assert!(!guard.is_recovered(), "it was given back, not abandoned");
+    assert_eq!(guard.attempt(), 2);
+    guard.release().await.unwrap();
+    pass(1).await;
+    assert!(!acquired(&jobs, "w3").await.is_recovered());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_cancelled_when_its_lease_is_lost_and_a_late_word_is_refused() {
+    let clock = Arc::new(TokioClock(Instant::now()));
+    let store: Arc<dyn Store> = Arc::new(Memory::with(clock.clone(), Limits::default(), 0));
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let plan = {
+        let broken = broken.clone();
+        // From some moment on, no refresh gets through.
+        move |_: &leasehold_core::Command| match broken.load(std::sync::atomic::Ordering::SeqCst) {
+            true => Fault::Refuse,
+            false => Fault::None,
+        }
+    };
+    let cut_off =
+        Leasehold::with_clock(Arc::new(Faulty::new(store.clone(), plan)), clock.clone()).jobs().unwrap();
+    let healthy = Leasehold::with_clock(store, clock).jobs().unwrap();
+    healthy.create(ID, "x", None).await.unwrap();
+    let start = Instant::now();
+    let run = cut_off.run(ID, worker("w1"), |lease, _| async move {
+        broken.store(true, std::sync::atomic::Ordering::SeqCst);
+        lease.lost().await;
+        pass(3_600).await;
+        Ok("late".into())
+    });
+    assert!(matches!(run.await, Err(Error::Lost(Lost::Deadline))));
+    assert!(start.elapsed() < Duration::from_secs(300), "it stops before anybody else can begin");
+    pass(60).await;
+    let guard = acquired(&healthy, "w2").await;
+    guard.complete("42").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_work_comes_to_is_what_the_job_comes_to() {
+    let jobs = jobs().await;
+    let fails = |_, _| async { Err("broken".to_owned()) };
+    for again in [true, true, false] {
+        let run = jobs.run(ID, worker("w1"), fails).await.unwrap();
+        assert_eq!(run, JobRun::Failed { error: "broken".into(), again });
+    }
+    let run = jobs.run(ID, worker("w1"), fails).await.unwrap();
+    assert_eq!(run, JobRun::AlreadyFinished(Finished::Failed { error: "broken".into() }));
+    assert_eq!(jobs.reset(ID).await.unwrap(), None);
+    let run = jobs.run(ID, worker("w1"), |_, payload| async move { Ok(payload) }).await.unwrap();
+    assert_eq!(run, JobRun::Done { result: "{\"page\": 7}".into() });
+}
+
+/// The same task, delivered fifty times at once: it runs once, and everybody gets the same answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_deliveries_at_once_are_one_run() {
+    let jobs = Leasehold::open("memory:").unwrap().jobs().unwrap();
+    jobs.create(ID, "x", None).await.unwrap();
+    let runs = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let mut workers = tokio::task::JoinSet::new();
+    for number in 0..50 {
+        let (jobs, runs) = (jobs.clone(), runs.clone());
+        workers.spawn(async move {
+            jobs.run(ID, worker(&format!("w{number}")), |_, _| async move {
+                Ok(format!("run {}", runs.fetch_add(1, std::sync::atomic::Ordering::SeqCst)))
+            })
+            .await
+            .unwrap()
+        });
+    }
+    let outcomes = workers.join_all().await;
+    assert_eq!(runs.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(outcomes.iter().filter(|run| matches!(run, JobRun::Done { .. })).count(), 1);
+    let finished = Finished::Ready { result: "run 0".into() };
+    let others = outcomes.iter().filter(|run| !matches!(run, JobRun::Done { .. }));
+    assert!(
+        others
+            .into_iter()
+            .all(|run| matches!(run, JobRun::Locked(_)) || *run == JobRun::AlreadyFinished(finished.clone()))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_three_functions_of_the_source_under_their_own_names() {
+    let locks = AnalysisLocks::new(jobs().await, "analyses");
+    let ttl = Duration::from_secs(300);
+    assert!(locks.acquire_analysis_lock("42", "w1", ttl).await.unwrap().acquired);
+    let second = locks.acquire_analysis_lock("42", "w2", ttl).await.unwrap();
+    assert_eq!((second.acquired, second.reason), (false, Some("locked")));
+    locks.refresh_analysis_lock("42", "w1", ttl).await.unwrap();
+    // Not the owner: nothing happens.
+    locks.release_analysis_lock("42", "w2").await;
+    let foreign = locks.refresh_analysis_lock("42", "w2", ttl).await;
+    assert!(matches!(foreign, Err(Error::Lost(Lost::Told(LossReason::Unknown)))));
+    assert!(!locks.acquire_analysis_lock("42", "w3", ttl).await.unwrap().acquired);
+    locks.release_analysis_lock("42", "w1").await;
+    assert!(locks.acquire_analysis_lock("42", "w3", ttl).await.unwrap().acquired);
+    assert!(matches!(locks.acquire_analysis_lock("43", "w1", ttl).await, Err(Error::NoSuchJob { .. })));
+}

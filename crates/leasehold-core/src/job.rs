@@ -1,0 +1,457 @@
+//! Work that is to be done once: a lease that remembers what came of the work.
+//!
+//! [`decide`] must stay pure, like [`crate::lease::decide`], and never knows better than it: who holds a job, and until
+//! when, is decided there and only there. What is added here is the job itself: whether there is one, whether it is
+//! finished, how often it was tried, and what it came to.
+
+// An `Err` here is the answer itself, as in `lease`.
+#![allow(clippy::result_large_err)]
+
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::lease::{self, Bid, Claim, Command, Context, Decision, Held, Lease, LossReason, Outcome, Slot};
+use crate::name::{Fence, Invalid, Key, LeaseId, Owner};
+use crate::time::{StoreTime, Ttl};
+
+/// How long a finished job is kept, so that a late copy of its task finds out that nothing is left to be done.
+pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// What a worker brought along or back: a payload, a result, or an error. Usually JSON; here it is only text.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct JobText(Box<str>);
+
+impl JobText {
+    /// The longest text, in bytes.
+    pub const MAX_BYTES: usize = 64 * 1024;
+
+    /// Takes the text, if it is not too long.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        if text.len() > Self::MAX_BYTES {
+            let rule = format!("at most {} bytes, this one has {}", Self::MAX_BYTES, text.len());
+            let shown: String = text.chars().take(40).collect();
+            return Err(Invalid::new("job text", &shown, rule, "keep it elsewhere, and its address here"));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for JobText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // It may be long, and is somebody's data.
+        write!(f, "JobText({} bytes)", self.0.len())
+    }
+}
+
+/// What is kept about a job, beside its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// What is to be done. The same id with another payload is another job, and refused.
+    pub payload: JobText,
+    /// Whether it is done.
+    pub status: Status,
+    /// How often somebody began with it.
+    pub attempts: u32,
+    /// How often somebody may; as often as it takes when absent.
+    pub max_attempts: Option<u32>,
+    /// Whether somebody began with it and has not said yet how that ended. With no live lease: they vanished.
+    pub begun: bool,
+    /// Since when it has been in this status.
+    pub changed_at: StoreTime,
+}
+
+/// Where a job stands. Whether somebody is working on it is for its lease to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// To be done.
+    Queued,
+    /// Done.
+    Ready {
+        /// What it came to.
+        result: JobText,
+        /// The fence of the attempt that did it.
+        by: Fence,
+    },
+    /// Given up.
+    Failed {
+        /// Why.
+        error: JobText,
+        /// The fence of the attempt that said so; absent when there were too many attempts.
+        by: Option<Fence>,
+    },
+}
+
+impl Job {
+    /// A job that nobody has begun with.
+    fn new(payload: JobText, max_attempts: Option<u32>, now: StoreTime) -> Self {
+        Self { payload, status: Status::Queued, attempts: 0, max_attempts, begun: false, changed_at: now }
+    }
+
+    /// Whether nothing is left to be done.
+    pub fn is_finished(&self) -> bool {
+        self.status != Status::Queued
+    }
+
+    /// Whether it has been finished for so long that the store may forget it.
+    pub fn is_forgettable(&self, now: StoreTime) -> bool {
+        self.is_finished() && self.changed_at + KEPT <= now
+    }
+
+    /// The fence of the attempt that finished it.
+    fn finished_by(&self) -> Option<Fence> {
+        match &self.status {
+            Status::Queued => None,
+            Status::Ready { by, .. } => Some(*by),
+            Status::Failed { by, .. } => *by,
+        }
+    }
+
+    fn has_attempts_left(&self) -> bool {
+        self.max_attempts.is_none_or(|most| self.attempts < most)
+    }
+
+    fn finish(&mut self, status: Status, now: StoreTime) {
+        self.status = status;
+        self.changed_at = now;
+    }
+}
+
+/// Everything a store keeps under the key of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Its lease, and the number of its last event.
+    pub slot: Slot,
+    /// The job, if there is one.
+    pub job: Option<Job>,
+}
+
+/// Everything that can be asked of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobCommand {
+    /// Make the job, unless it is there.
+    Create {
+        /// What is to be done.
+        payload: JobText,
+        /// How often somebody may begin with it.
+        max_attempts: Option<u32>,
+    },
+    /// Begin with it, if it is neither finished nor in somebody's hands.
+    Acquire(Bid),
+    /// Go on with it.
+    Refresh {
+        /// Whose attempt it is.
+        claim: Claim,
+        /// A new TTL from now on.
+        ttl: Option<Ttl>,
+    },
+    /// Give it back unfinished.
+    Release(Claim),
+    /// It is done.
+    Complete {
+        /// Whose attempt it is.
+        claim: Claim,
+        /// What it came to.
+        result: JobText,
+    },
+    /// It did not work.
+    Fail {
+        /// Whose attempt it is.
+        claim: Claim,
+        /// Why.
+        error: JobText,
+        /// Whether somebody should try again, as long as there are attempts left.
+        retryable: bool,
+    },
+    /// Do it all over again, whatever it came to.
+    Reset,
+    /// Do what is due by itself, and nothing else.
+    Settle,
+}
+
+impl JobCommand {
+    /// The lease id that the command comes with: a store says whether it remembers that one as ended.
+    pub fn lease_id(&self) -> Option<&LeaseId> {
+        match self {
+            Self::Acquire(bid) => Some(&bid.lease_id),
+            Self::Refresh { claim, .. }
+            | Self::Release(claim)
+            | Self::Complete { claim, .. }
+            | Self::Fail { claim, .. } => Some(&claim.lease_id),
+            Self::Create { .. } | Self::Reset | Self::Settle => None,
+        }
+    }
+
+    /// Who would get a lease by this command: a store says whether they already hold as many as they may.
+    pub fn bidder(&self) -> Option<&Owner> {
+        match self {
+            Self::Acquire(bid) => Some(&bid.owner),
+            _ => None,
+        }
+    }
+}
+
+/// The answer to a command. Not getting a job is a value like any other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobOutcome {
+    /// The job is there now.
+    Created,
+    /// It was there before, with the same payload.
+    Exists,
+    /// There is a job with this id, and it is another one.
+    Differs,
+    /// There is no such job.
+    Missing,
+    /// The attempt is yours.
+    Acquired {
+        /// The lease.
+        lease: Lease,
+        /// Whether whoever had it before you vanished.
+        recovered: bool,
+    },
+    /// Nothing is left to be done: the job says what it came to.
+    AlreadyFinished,
+    /// Somebody is working on it.
+    Locked(Held),
+    /// You have it for another while.
+    Refreshed(Lease),
+    /// It is anybody's again.
+    Released,
+    /// It is done, and everybody will know.
+    Completed,
+    /// That it did not work is written down.
+    Failed {
+        /// Whether somebody will try again.
+        again: bool,
+    },
+    /// The attempt is not yours, or not any more.
+    Lost {
+        /// Why.
+        because: LossReason,
+        /// Who works on it instead, if anybody.
+        held: Option<Held>,
+    },
+    /// It is to be done again.
+    Reset,
+    /// What was due has been done.
+    Settled,
+    /// The worker already holds as many leases as it may.
+    OwnerIsFull,
+    /// The store has given out its last fence.
+    FencesExhausted,
+}
+
+/// What is to be done: written whole or not at all, and told to nobody before that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobDecision {
+    /// The answer to the command.
+    pub outcome: JobOutcome,
+    /// The record as it is from now on.
+    pub record: Record,
+    /// Whether the job in it is another one than before.
+    pub job_changed: bool,
+    /// What was decided about its lease, for a store to take in like any other decision; its outcome says nothing.
+    pub lease: Decision,
+}
+
+/// Decides one command on one job.
+pub fn decide(key: &Key, record: &Record, command: &JobCommand, context: &Context) -> JobDecision {
+    let mut step = Step {
+        key,
+        context: *context,
+        lease_id: command.lease_id().copied(),
+        record: record.clone(),
+        events: Vec::new(),
+        ended: Vec::new(),
+    };
+    step.ask(&Command::Settle);
+    let outcome = match command {
+        JobCommand::Create { payload, max_attempts } => step.create(payload, *max_attempts),
+        JobCommand::Acquire(bid) => step.acquire(bid),
+        JobCommand::Refresh { claim, ttl } => step.refresh(*claim, *ttl),
+        JobCommand::Release(claim) => step.release(*claim),
+        JobCommand::Complete { claim, result } => step.complete(*claim, result),
+        JobCommand::Fail { claim, error, retryable } => step.fail(*claim, error, *retryable),
+        JobCommand::Reset => step.reset(),
+        JobCommand::Settle => JobOutcome::Settled,
+    };
+    let Step { record: after, events, ended, context, .. } = step;
+    let slot = (after.slot != record.slot).then(|| after.slot.clone());
+    let lease = Decision { outcome: Outcome::Settled, slot, events, ended, last_fence: context.last_fence };
+    JobDecision { outcome, job_changed: after.job != record.job, record: after, lease }
+}
+
+/// One decision in the making. A lease that is there is live: what was due has been settled first.
+struct Step<'a> {
+    key: &'a Key,
+    context: Context,
+    lease_id: Option<LeaseId>,
+    record: Record,
+    events: Vec<Event>,
+    ended: Vec<(LeaseId, LossReason)>,
+}
+
+impl Step<'_> {
+    /// Lets the rules of leases decide, and takes in what they say.
+    fn ask(&mut self, command: &Command) -> Outcome {
+        let decision = lease::decide(self.key, &self.record.slot, command, &self.context);
+        if let Some(slot) = decision.slot {
+            self.record.slot = slot;
+        }
+        self.context.last_fence = decision.last_fence;
+        let own = decision.ended.iter().find(|(id, _)| Some(*id) == self.lease_id);
+        self.context.remembered = own.map(|(_, because)| *because).or(self.context.remembered);
+        self.events.extend(decision.events);
+        self.ended.extend(decision.ended);
+        decision.outcome
+    }
+
+    fn create(&mut self, payload: &JobText, max_attempts: Option<u32>) -> JobOutcome {
+        match &self.record.job {
+            Some(job) if job.payload == *payload => JobOutcome::Exists,
+            Some(_) => JobOutcome::Differs,
+            None => {
+                self.record.job = Some(Job::new(payload.clone(), max_attempts, self.context.now));
+                JobOutcome::Created
+            }
+        }
+    }
+
+    fn acquire(&mut self, bid: &Bid) -> JobOutcome {
+        let holds = self.record.slot.lease.as_ref().is_some_and(|lease| lease.lease_id == bid.lease_id);
+        let Some(job) = &mut self.record.job else { return JobOutcome::Missing };
+        if job.is_finished() {
+            return JobOutcome::AlreadyFinished;
+        }
+        if self.record.slot.lease.is_none() && !job.has_attempts_left() {
+            let error = JobText(format!("given up after {} attempts", job.attempts).into());
+            job.finish(Status::Failed { error, by: None }, self.context.now);
+            return JobOutcome::AlreadyFinished;
+        }
+        match self.ask(&Command::Acquire(bid.clone())) {
+            Outcome::Granted { lease, .. } => {
+                JobOutcome::Acquired { lease, recovered: !holds && self.begin_attempt() }
+            }
+            other => refused(other),
+        }
+    }
+
+    /// Counts an attempt; answers whether the one before it never said how it ended.
+    fn begin_attempt(&mut self) -> bool {
+        self.record.job.as_mut().is_some_and(|job| {
+            job.attempts = job.attempts.saturating_add(1);
+            std::mem::replace(&mut job.begun, true)
+        })
+    }
+
+    fn refresh(&mut self, claim: Claim, ttl: Option<Ttl>) -> JobOutcome {
+        match self.ask(&Command::Renew { claim, ttl }) {
+            Outcome::Renewed(lease) => JobOutcome::Refreshed(lease),
+            other => refused(other),
+        }
+    }
+
+    fn release(&mut self, claim: Claim) -> JobOutcome {
+        match self.ask(&Command::Release(claim)) {
+            Outcome::Released => {
+                self.attempt_is_over();
+                JobOutcome::Released
+            }
+            other => refused(other),
+        }
+    }
+
+    fn complete(&mut self, claim: Claim, result: &JobText) -> JobOutcome {
+        let status = Status::Ready { result: result.clone(), by: claim.fence };
+        match self.end_attempt(claim) {
+            Ended::Now => {
+                self.set_status(status);
+                JobOutcome::Completed
+            }
+            Ended::Before => JobOutcome::Completed,
+            Ended::Not(refusal) => refusal,
+        }
+    }
+
+    fn fail(&mut self, claim: Claim, error: &JobText, retryable: bool) -> JobOutcome {
+        match self.end_attempt(claim) {
+            Ended::Now => {
+                let again = retryable && self.record.job.as_ref().is_some_and(Job::has_attempts_left);
+                if !again {
+                    self.set_status(Status::Failed { error: error.clone(), by: Some(claim.fence) });
+                }
+                JobOutcome::Failed { again }
+            }
+            Ended::Before => JobOutcome::Failed { again: false },
+            Ended::Not(refusal) => refusal,
+        }
+    }
+
+    /// Ends the attempt, if it is still the one that may. Whoever says so twice, because the answer got lost, is not
+    /// told that it lost the job which it finished.
+    fn end_attempt(&mut self, claim: Claim) -> Ended {
+        if self.record.job.is_none() {
+            return Ended::Not(JobOutcome::Missing);
+        }
+        match self.ask(&Command::Release(claim)) {
+            Outcome::Released => {
+                self.attempt_is_over();
+                Ended::Now
+            }
+            Outcome::Lost { because: LossReason::Released, .. } if self.was_finished_by(claim.fence) => {
+                Ended::Before
+            }
+            other => Ended::Not(refused(other)),
+        }
+    }
+
+    fn attempt_is_over(&mut self) {
+        if let Some(job) = &mut self.record.job {
+            job.begun = false;
+        }
+    }
+
+    fn was_finished_by(&self, fence: Fence) -> bool {
+        self.record.job.as_ref().and_then(Job::finished_by) == Some(fence)
+    }
+
+    fn set_status(&mut self, status: Status) {
+        if let Some(job) = &mut self.record.job {
+            job.finish(status, self.context.now);
+        }
+    }
+
+    fn reset(&mut self) -> JobOutcome {
+        let now = self.context.now;
+        if let Some(lease) = &self.record.slot.lease {
+            return JobOutcome::Locked(Held::from(lease));
+        }
+        let Some(job) = &mut self.record.job else { return JobOutcome::Missing };
+        *job = Job::new(job.payload.clone(), job.max_attempts, now);
+        JobOutcome::Reset
+    }
+}
+
+/// What came of ending an attempt.
+enum Ended {
+    Now,
+    /// It had ended already, with the job finished by it.
+    Before,
+    Not(JobOutcome),
+}
+
+/// A refusal of the lease, in the words of jobs.
+fn refused(outcome: Outcome) -> JobOutcome {
+    match outcome {
+        Outcome::Held(held) => JobOutcome::Locked(held),
+        Outcome::Lost { because, held } => JobOutcome::Lost { because, held },
+        Outcome::OwnerIsFull => JobOutcome::OwnerIsFull,
+        Outcome::FencesExhausted => JobOutcome::FencesExhausted,
+        // Nothing else is ever answered to an acquire, a renewal or a release.
+        _ => JobOutcome::Lost { because: LossReason::Unknown, held: None },
+    }
+}

@@ -1,0 +1,207 @@
+//! What every store must do with jobs: the test list of the source, and what crashes and lost answers must not lead to.
+
+use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
+use leasehold_core::lease::LossReason;
+use leasehold_core::{Key, Ttl};
+
+use super::{Harness, Party, Restart, TTL};
+use crate::JobApplied;
+
+fn key(name: &str) -> Key {
+    Key::parse(&format!("job/analyses/{name}")).unwrap()
+}
+
+fn text(text: &str) -> JobText {
+    JobText::parse(text).unwrap()
+}
+
+async fn apply(harness: &dyn Harness, key: &Key, command: JobCommand) -> JobApplied {
+    harness.store().apply_job(key, command).await.unwrap()
+}
+
+async fn create(harness: &dyn Harness, key: &Key) {
+    let command = JobCommand::Create { payload: text("payload"), max_attempts: Some(3) };
+    assert_eq!(apply(harness, key, command).await.outcome, JobOutcome::Created);
+}
+
+impl Party {
+    async fn acquire_job(&mut self, harness: &dyn Harness, key: &Key) -> JobOutcome {
+        let outcome = apply(harness, key, JobCommand::Acquire(self.bid())).await.outcome;
+        if let JobOutcome::Acquired { lease, .. } = &outcome {
+            self.fence = Some(lease.fence);
+        }
+        outcome
+    }
+
+    async fn must_acquire_job(&mut self, harness: &dyn Harness, key: &Key) -> bool {
+        match self.acquire_job(harness, key).await {
+            JobOutcome::Acquired { recovered, .. } => recovered,
+            other => panic!("{} did not get the job: {other:?}", self.owner),
+        }
+    }
+
+    async fn complete(&self, harness: &dyn Harness, key: &Key, result: &str) -> JobOutcome {
+        let command = JobCommand::Complete { claim: self.claim(), result: text(result) };
+        apply(harness, key, command).await.outcome
+    }
+
+    async fn fail(&self, harness: &dyn Harness, key: &Key, retryable: bool) -> JobOutcome {
+        let command = JobCommand::Fail { claim: self.claim(), error: text("broken"), retryable };
+        apply(harness, key, command).await.outcome
+    }
+}
+
+/// What the job came to.
+async fn status(harness: &dyn Harness, key: &Key) -> Status {
+    apply(harness, key, JobCommand::Settle).await.record.job.expect("a job").status
+}
+
+/// A job that is there and in nobody's hands is acquired; one that is not there is missing.
+pub async fn job_first_acquire_succeeds(harness: &dyn Harness) {
+    let key = key("first");
+    let mut w1 = Party::new("w1", 1);
+    assert_eq!(w1.acquire_job(harness, &key).await, JobOutcome::Missing);
+    create(harness, &key).await;
+    assert!(!w1.must_acquire_job(harness, &key).await, "there was nobody to recover it from");
+}
+
+/// Of many that want a job at once, one gets it.
+pub async fn job_of_many_at_once_one_gets_it(harness: &dyn Harness) {
+    let key = key("at-once");
+    create(harness, &key).await;
+    let mut racers = tokio::task::JoinSet::new();
+    for number in 0..24 {
+        let (store, key) = (harness.store(), key.clone());
+        let bid = Party::new(&format!("w{number}"), 10 + number).bid();
+        racers.spawn(async move { store.apply_job(&key, JobCommand::Acquire(bid)).await.unwrap().outcome });
+    }
+    let outcomes = racers.join_all().await;
+    let acquired = outcomes.iter().filter(|outcome| matches!(outcome, JobOutcome::Acquired { .. })).count();
+    let locked = outcomes.iter().filter(|outcome| matches!(outcome, JobOutcome::Locked(_))).count();
+    assert_eq!((acquired, locked), (1, 23), "{outcomes:?}");
+}
+
+/// After the TTL a job is acquired again, and that it was recovered shows, whoever noticed the expiry.
+pub async fn job_is_recovered_after_the_ttl(harness: &dyn Harness) {
+    for swept in [false, true] {
+        let key = key(&format!("ttl-{swept}"));
+        create(harness, &key).await;
+        let (mut w1, mut w2) = (Party::new("w1", 40), Party::new("w2", 41));
+        w1.must_acquire_job(harness, &key).await;
+        harness.advance(TTL - std::time::Duration::from_millis(1)).await;
+        assert!(matches!(w2.acquire_job(harness, &key).await, JobOutcome::Locked(_)));
+        harness.advance(std::time::Duration::from_millis(1)).await;
+        if swept {
+            harness.store().settle_due(100).await.unwrap();
+        }
+        assert!(w2.must_acquire_job(harness, &key).await, "swept: {swept}");
+        assert!(w2.fence() > w1.fence());
+        // The first worker comes too late, with whatever it has to say.
+        let late = w1.complete(harness, &key, "late").await;
+        assert!(matches!(late, JobOutcome::Lost { because: LossReason::Expired, .. }), "{late:?}");
+        assert_eq!(w2.complete(harness, &key, "42").await, JobOutcome::Completed);
+        let late = w1.fail(harness, &key, false).await;
+        assert!(matches!(late, JobOutcome::Lost { .. }), "{late:?}");
+        assert_eq!(status(harness, &key).await, Status::Ready { result: text("42"), by: w2.fence() });
+    }
+}
+
+/// A job that is READY or FAILED is never acquired.
+pub async fn job_ready_or_failed_is_never_acquired(harness: &dyn Harness) {
+    for ready in [true, false] {
+        let key = key(&format!("finished-{ready}"));
+        create(harness, &key).await;
+        let (mut w1, mut w2) = (Party::new("w1", 50), Party::new("w2", 51));
+        w1.must_acquire_job(harness, &key).await;
+        match ready {
+            true => assert_eq!(w1.complete(harness, &key, "42").await, JobOutcome::Completed),
+            false => assert_eq!(w1.fail(harness, &key, false).await, JobOutcome::Failed { again: false }),
+        }
+        assert_eq!(w2.acquire_job(harness, &key).await, JobOutcome::AlreadyFinished);
+        harness.advance(TTL * 100).await;
+        assert_eq!(w2.acquire_job(harness, &key).await, JobOutcome::AlreadyFinished);
+    }
+}
+
+/// A release by somebody else changes nothing; one's own gives the job back, and is not a recovery.
+pub async fn job_a_foreign_release_changes_nothing(harness: &dyn Harness) {
+    let key = key("foreign");
+    create(harness, &key).await;
+    // The same worker's name, another attempt.
+    let (mut w1, mut again) = (Party::new("w1", 60), Party::new("w1", 61));
+    w1.must_acquire_job(harness, &key).await;
+    again.fence = w1.fence;
+    let foreign = apply(harness, &key, JobCommand::Release(again.claim())).await.outcome;
+    assert!(matches!(foreign, JobOutcome::Lost { .. }), "{foreign:?}");
+    assert!(matches!(again.acquire_job(harness, &key).await, JobOutcome::Locked(_)));
+    assert_eq!(apply(harness, &key, JobCommand::Release(w1.claim())).await.outcome, JobOutcome::Released);
+    again.fence = None;
+    assert!(!again.must_acquire_job(harness, &key).await);
+}
+
+/// Whatever was said about a job outlives the store, in whatever way that ends.
+pub async fn job_outlives_a_restart(harness: &dyn Harness) {
+    for how in [Restart::Orderly, Restart::Crash] {
+        let (done, begun) = (key(&format!("done-{how:?}")), key(&format!("begun-{how:?}")));
+        create(harness, &done).await;
+        create(harness, &begun).await;
+        let (mut w1, mut w2) = (Party::new("w1", 70), Party::new("w2", 71));
+        w1.must_acquire_job(harness, &done).await;
+        w1.complete(harness, &done, "{\"pages\": 7}").await;
+        w1.renew_id();
+        w1.must_acquire_job(harness, &begun).await;
+        if !harness.restart(how).await {
+            return;
+        }
+        let other = JobCommand::Create { payload: text("other"), max_attempts: None };
+        assert_eq!(apply(harness, &done, other).await.outcome, JobOutcome::Differs);
+        assert_eq!(w2.acquire_job(harness, &done).await, JobOutcome::AlreadyFinished);
+        assert!(
+            matches!(status(harness, &done).await, Status::Ready { result, .. } if result == text("{\"pages\": 7}"))
+        );
+        assert!(matches!(w2.acquire_job(harness, &begun).await, JobOutcome::Locked(_)), "{how:?}");
+        assert_eq!(w1.complete(harness, &begun, "42").await, JobOutcome::Completed);
+    }
+}
+
+/// A worker whose answer got lost asks again with the same lease id, and is not taken for another.
+pub async fn job_an_unknown_answer_may_be_asked_for_again(harness: &dyn Harness) {
+    let key = key("unknown");
+    create(harness, &key).await;
+    let mut w1 = Party::new("w1", 80);
+    w1.must_acquire_job(harness, &key).await;
+    let (first, attempts) =
+        (w1.fence(), apply(harness, &key, JobCommand::Settle).await.record.job.unwrap().attempts);
+    w1.must_acquire_job(harness, &key).await;
+    assert_eq!((w1.fence(), attempts), (first, 1));
+    assert_eq!(apply(harness, &key, JobCommand::Settle).await.record.job.unwrap().attempts, 1);
+    for _ in 0..2 {
+        assert_eq!(w1.complete(harness, &key, "42").await, JobOutcome::Completed);
+    }
+}
+
+/// Attempts are counted, crashes too; when they are used up the job has failed, until somebody resets it.
+pub async fn job_attempts_are_counted_and_a_reset_begins_anew(harness: &dyn Harness) {
+    let key = key("attempts");
+    create(harness, &key).await;
+    let mut workers =
+        [Party::new("w1", 90), Party::new("w2", 91), Party::new("w3", 92), Party::new("w4", 93)];
+    for worker in &mut workers[..2] {
+        worker.must_acquire_job(harness, &key).await;
+        harness.advance(TTL).await;
+    }
+    workers[2].must_acquire_job(harness, &key).await;
+    let held = apply(harness, &key, JobCommand::Reset).await.outcome;
+    assert!(matches!(held, JobOutcome::Locked(_)), "{held:?}");
+    assert_eq!(workers[2].fail(harness, &key, true).await, JobOutcome::Failed { again: false });
+    assert_eq!(workers[3].acquire_job(harness, &key).await, JobOutcome::AlreadyFinished);
+    assert_eq!(apply(harness, &key, JobCommand::Reset).await.outcome, JobOutcome::Reset);
+    let refreshed = {
+        workers[3].must_acquire_job(harness, &key).await;
+        let command =
+            JobCommand::Refresh { claim: workers[3].claim(), ttl: Some(Ttl::from_secs(60).unwrap()) };
+        apply(harness, &key, command).await
+    };
+    assert!(matches!(refreshed.outcome, JobOutcome::Refreshed(_)), "{:?}", refreshed.outcome);
+    assert_eq!(refreshed.record.job.unwrap().attempts, 1);
+}
