@@ -1,0 +1,123 @@
+//! A worker behind a task queue: `POST /internal/tasks/analysis`, as often as the queue likes, from as many queues as
+//! there are. The analysis runs once.
+//!
+//! | what the queue sees | when | what a queue does with it |
+//! |---|---|---|
+//! | 200 | it is done, by this call or before; or it has failed for good | forgets the task |
+//! | 503 with `Retry-After` | somebody works on it, and may just have died; or it failed and is worth another try | delivers it again |
+//! | 400 | the task makes no sense | whatever it does with such tasks |
+//!
+//! Settings, from the environment: `LEASEHOLD_STORE` (such as `embedded:leases.db?mode=shared` or `postgres://…`),
+//! `WORKER_NAME`, `WORKER_LISTEN`, `WORKER_TTL_SECONDS`, `WORKER_WORK_MS` and `WORKER_LOG`, a file that gets a line for
+//! every step of the work, so that one can see what ran.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use leasehold_client::{AcquireOptions, Error, Finished, JobRun, Jobs, Lease, Leasehold};
+use leasehold_store::Retry;
+use serde::Deserialize;
+use serde_json::json;
+
+struct Worker {
+    jobs: Jobs,
+    name: String,
+    ttl: Duration,
+    work: Duration,
+    log: Option<PathBuf>,
+}
+
+/// What the queue delivers.
+#[derive(Deserialize)]
+struct Task {
+    #[serde(rename = "analysisId")]
+    analysis_id: String,
+    #[serde(default)]
+    payload: serde_json::Value,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let store = setting("LEASEHOLD_STORE", "embedded:leases.db?mode=shared");
+    let worker = Arc::new(Worker {
+        jobs: Leasehold::open(&store)?.jobs()?,
+        name: setting("WORKER_NAME", "worker"),
+        ttl: Duration::from_secs(setting("WORKER_TTL_SECONDS", "300").parse().context("WORKER_TTL_SECONDS")?),
+        work: Duration::from_millis(setting("WORKER_WORK_MS", "1000").parse().context("WORKER_WORK_MS")?),
+        log: std::env::var_os("WORKER_LOG").map(PathBuf::from),
+    });
+    let listener = tokio::net::TcpListener::bind(setting("WORKER_LISTEN", "127.0.0.1:8080")).await?;
+    println!("http://{}", listener.local_addr()?);
+    let router =
+        Router::new().route("/internal/tasks/analysis", axum::routing::post(analysis)).with_state(worker);
+    Ok(axum::serve(listener, router).await?)
+}
+
+fn setting(name: &str, default: &str) -> String {
+    std::env::var(name).ok().filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
+}
+
+/// The task begins by acquiring, and answers what the queue has to know.
+async fn analysis(State(worker): State<Arc<Worker>>, Json(task): Json<Task>) -> Response {
+    match worker.run(&task).await {
+        Ok(JobRun::Done { result }) => {
+            Json(json!({ "status": "READY", "result": result, "ran": true })).into_response()
+        }
+        Ok(JobRun::AlreadyFinished(Finished::Ready { result })) => {
+            Json(json!({ "status": "READY", "result": result, "reason": "already_finished" })).into_response()
+        }
+        Ok(JobRun::AlreadyFinished(Finished::Failed { error })) => {
+            Json(json!({ "status": "FAILED", "error": error, "reason": "already_finished" })).into_response()
+        }
+        Ok(JobRun::Failed { error, again: false }) => {
+            Json(json!({ "status": "FAILED", "error": error })).into_response()
+        }
+        // A queue that got 200 here would forget the task, although its worker may just have died.
+        Ok(JobRun::Locked(held)) => later(&format!("{} is working on it", held.by)),
+        Ok(JobRun::Failed { error, again: true }) => later(&error),
+        Err(error) if error.retry() == Retry::No => {
+            (StatusCode::BAD_REQUEST, Json(json!({ "error": error.to_string() }))).into_response()
+        }
+        Err(error) => later(&error.to_string()),
+    }
+}
+
+fn later(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], Json(json!({ "retry": why }))).into_response()
+}
+
+impl Worker {
+    async fn run(&self, task: &Task) -> Result<JobRun, Error> {
+        let id = format!("analyses/{}", task.analysis_id);
+        // Whoever comes first makes the job; the same id with another payload is refused.
+        self.jobs.create(&id, &task.payload.to_string(), Some(5)).await?;
+        let options = AcquireOptions::owner(&self.name).ttl(self.ttl);
+        self.jobs.run(&id, options, |lease, payload| self.analyse(lease, payload)).await
+    }
+
+    /// The work itself. It asks for its lease before everything that others can see, and passes its fence along.
+    async fn analyse(&self, lease: Lease, payload: String) -> Result<String, String> {
+        self.note("begin", &lease);
+        tokio::time::sleep(self.work).await;
+        let fence = lease.check().map_err(|lost| lost.to_string())?;
+        self.note("end", &lease);
+        Ok(format!("{} analysed {payload} with fence {fence}", self.name))
+    }
+
+    fn note(&self, what: &str, lease: &Lease) {
+        let Some(log) = &self.log else { return };
+        let line = format!("{what} {} {} {}\n", self.name, lease.key(), lease.fence());
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(log);
+        if let Err(error) = opened.and_then(|mut log| log.write_all(line.as_bytes())) {
+            eprintln!("the log of the work cannot be written: {error}");
+        }
+    }
+}
