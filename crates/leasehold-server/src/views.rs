@@ -125,7 +125,10 @@ pub(crate) fn lock_state(
 /// Changes whenever what [`lock_state`] says about the lock changes, other than by the passing of time.
 pub(crate) fn etag(slot: &Slot) -> String {
     let until = slot.lease.as_ref().map_or(0, |lease| lease.expires_at.as_millis());
-    format!("W/\"{}-{until}\"", slot.seq)
+    let request = slot.lease.as_ref().and_then(|lease| lease.request.as_deref());
+    // Repeating a request makes it stand longer, and is no event.
+    let lapses = request.map_or(0, |request| request.lapses_at.as_millis());
+    format!("W/\"{}-{until}-{lapses}\"", slot.seq)
 }
 
 pub(crate) fn checked(current: bool, held: Option<&lease::Held>) -> Checked {

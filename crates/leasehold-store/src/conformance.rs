@@ -292,7 +292,7 @@ pub async fn law_05_a_forced_release_compares_the_fence_as_seen(harness: &dyn Ha
     let seen = anna.must_acquire(harness, &key).await.fence;
     let reason = Reason::parse("left for lunch").unwrap();
     let force = |seen| Command::ForceRelease { seen, by: root.owner.clone(), reason: reason.clone() };
-    let stale = Fence::new(seen.get() - 1).unwrap();
+    let stale = Fence::new(seen.get() + 1).unwrap();
     let outcome = apply(harness, &key, force(stale)).await.outcome;
     assert!(matches!(outcome, Outcome::Held(_)), "ended by somebody who saw another lease: {outcome:?}");
     let before = harness.store().read(&key).await.unwrap().position;

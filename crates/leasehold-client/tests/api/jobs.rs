@@ -64,7 +64,7 @@ async fn a_job_is_done_once_and_its_result_is_replayed() {
     guard.complete("42").await.unwrap();
     match jobs.acquire(ID, worker("w2")).await.unwrap() {
         JobAttempt::AlreadyFinished(finished) => {
-            assert_eq!(finished, Finished::Ready { result: "42".into() })
+            assert_eq!(finished, Finished::Ready { result: "42".into() });
         }
         other => panic!("{other:?}"),
     }

@@ -459,3 +459,33 @@ async fn what_the_router_refuses_is_a_problem_like_any_other() {
     anna.get("/api/documents/..%2Fx/lock").await.refused(400, "invalid");
     anna.get("/api/documents?prefix=%FF").await.refused(400, "invalid");
 }
+
+/// Repeating a request lets it stand longer, which a look shows; its ETag said that nothing had changed.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_stands_longer_changes_the_etag() {
+    let house = House::new();
+    let (anna, ben) = (house.user("user-a"), house.user("user-b"));
+    anna.post(LOCK, Value::Null).await.ok();
+    let request = json!({ "fence": 1, "lease_id": MINE });
+    ben.post(&format!("{LOCK}/request"), request.clone()).await.ok();
+    let before = anna.get(LOCK).await.headers["etag"].clone();
+    pass(5).await;
+    assert_eq!(anna.get(LOCK).await.headers["etag"], before);
+    ben.post(&format!("{LOCK}/request"), request).await.ok();
+    assert_ne!(anna.get(LOCK).await.headers["etag"], before);
+}
+
+/// A page that resumed without drawing a new lease id shared its lock with the tab that was copied from it.
+#[tokio::test(start_paused = true)]
+async fn a_resume_needs_a_new_lease_id() {
+    let house = House::new();
+    let anna = house.user("user-a");
+    anna.post(LOCK, json!({ "lease_id": MINE })).await.ok();
+    let path = format!("{LOCK}/resume");
+    let same = json!({ "lease_id": MINE, "next_lease_id": MINE });
+    anna.post(&path, same).await.refused(400, "invalid");
+    let other = json!({ "lease_id": MINE, "next_lease_id": OTHER });
+    for _ in 0..2 {
+        assert_eq!(anna.post(&path, other.clone()).await.ok()["lease_id"], OTHER);
+    }
+}

@@ -114,6 +114,36 @@ async fn whoever_guesses_tokens_has_to_wait_whichever_address_it_makes_up() {
     server.stop().await;
 }
 
+/// Every address of IPv6 had its own count, and whoever has one has 2^64 of them; and a caller whose subject reads like an
+/// address shared its count with whoever guessed from there.
+#[tokio::test]
+async fn a_network_of_ipv6_guesses_as_one_and_an_address_is_no_subject() {
+    let server = Running::start(|config| {
+        (config.limits.requests_per_second, config.limits.burst) = (1, 3);
+        config.trusted_proxies = vec!["127.0.0.9/32".parse().unwrap()];
+    })
+    .await;
+    let guess = |address: &str| {
+        format!(
+            "GET /api/documents HTTP/1.1\r\nauthorization: Bearer guess\r\nx-forwarded-for: {address}\r\n"
+        )
+    };
+    let mut statuses = Vec::new();
+    for number in 0..6 {
+        let address = format!("2001:db8:0:1:{number}::{number}");
+        statuses.push(server.status("127.0.0.9", &guess(&address)).await);
+    }
+    assert!(statuses.contains(&"429".to_owned()), "{statuses:?}");
+    assert_eq!(server.status("127.0.0.9", &guess("2001:db8:0:2::1")).await, "401");
+    for _ in 0..6 {
+        server.status("127.0.0.3", &guess("")).await;
+    }
+    let token = token(json!({ "sub": "127.0.0.3", "documents": { "*": "read" }, "exp": far_away() }));
+    let ask = format!("GET /api/documents HTTP/1.1\r\nauthorization: Bearer {token}\r\n");
+    assert_eq!(server.status("127.0.0.1", &ask).await, "200");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_shutdown_ends_streams_with_the_reason_and_leaves_nothing_behind() {
     let server = Running::start(|_| ()).await;

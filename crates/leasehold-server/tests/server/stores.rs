@@ -1,8 +1,12 @@
 //! The server on stores that last: a file, and a PostgreSQL that two servers share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold_store::{Embedded, Postgres};
+use leasehold_core::lease::Bid;
+use leasehold_core::{Command, Key, LeaseId, Meta, Owner, Ttl};
+use leasehold_store::clock::ManualClock;
+use leasehold_store::{Embedded, JobStore, Limits, Memory, Postgres};
 use serde_json::{Value, json};
 
 use crate::harness::House;
@@ -46,4 +50,56 @@ async fn two_servers_share_a_postgresql_and_one_of_them_may_go() {
     let (ended, granted) = (events.next().await.unwrap(), events.next().await.unwrap());
     assert_eq!((&ended.data["reason"], &granted.data["fence"]), (&json!("taken_over"), &taken["fence"]));
     assert_eq!(granted.id, ended.id.map(|id| id + 1));
+}
+
+/// A server that was cut off from its holders sees all their locks run out at once. Whoever calls meanwhile does not wait
+/// for that, and whoever listens hears of every single one, or is told that it was too slow and goes on where it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_expiries_at_once_delay_nobody_and_are_lost_on_nobody() {
+    const LOCKS: u64 = 100_000;
+    let clock = Arc::new(ManualClock::default());
+    let store = Arc::new(Memory::with(clock.clone(), Limits { leases_per_owner: u32::MAX }, 0));
+    for number in 0..LOCKS {
+        let mut lease_id = [0; 16];
+        lease_id[..8].copy_from_slice(&number.to_be_bytes());
+        let bid = Bid {
+            lease_id: LeaseId::from_random(lease_id),
+            owner: Owner::parse("user-a").unwrap(),
+            ttl: Ttl::from_secs(30).unwrap(),
+            meta: Meta::new([]).unwrap(),
+        };
+        store.apply(&Key::parse(&format!("doc/d{number}")).unwrap(), Command::Acquire(bid)).await.unwrap();
+    }
+    let house = House::on(store, |_| {});
+    let anna = house.user("user-a");
+    // Nobody needs the snapshot of a hundred thousand locks here.
+    let listener = anna.clone();
+    let listening = tokio::spawn(async move {
+        let mut last = LOCKS;
+        while last < 2 * LOCKS {
+            let mut events = listener.and("last-event-id", &last.to_string()).listen("/api/events").await;
+            while let Some(heard) = events.next().await {
+                match heard.event.as_str() {
+                    "DocumentUnlocked" => assert_eq!(heard.id, Some(last + 1)),
+                    "snapshot" => assert!(heard.id.is_none_or(|id| id > last), "{:?} {last}", heard.id),
+                    _ => assert_eq!(heard.data["reason"], "too_slow"),
+                }
+                last = heard.id.unwrap_or(last);
+                if last == 2 * LOCKS {
+                    break;
+                }
+            }
+        }
+    });
+    clock.advance(Duration::from_secs(31));
+    let mut longest = Duration::ZERO;
+    while !listening.is_finished() {
+        let start = std::time::Instant::now();
+        anna.get("/api/documents/other/lock").await.ok();
+        longest = longest.max(start.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    listening.await.unwrap();
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    house.end().await;
 }

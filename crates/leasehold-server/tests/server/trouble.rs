@@ -234,7 +234,7 @@ async fn a_stream_without_a_store_waits_for_it_and_still_ends_in_time() {
                 let mut last = None;
                 let ending = async {
                     while let Some(heard) = stream.next().await {
-                        last = Some(heard.event)
+                        last = Some(heard.event);
                     }
                 };
                 tokio::time::timeout(Duration::from_secs(1), ending).await.unwrap();

@@ -285,15 +285,21 @@ async fn law_09_losing_the_connection_that_listens_makes_no_gap() {
     for number in 0..60_u64 {
         let key = key(&format!("lost-{number}"));
         must_acquire(&*store, &key, &bid(&format!("owner-{}", number % 3), number, TTL)).await;
-        if number % 10 == 5 {
-            killed += admin.query_one(kill, &[]).await.unwrap().get::<_, i64>(0);
-            tokio::time::sleep(Duration::from_millis(300)).await;
+        if number % 20 == 5 {
+            // On a busy machine the reader takes its time to connect, and to connect again.
+            let before = killed;
+            let start = std::time::Instant::now();
+            while killed == before {
+                killed += admin.query_one(kill, &[]).await.unwrap().get::<_, i64>(0);
+                assert!(start.elapsed() < DEADLINE, "there was no connection to kill");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
     }
     must_acquire(&*store, &key("lost-end"), &bid("anna", 9_999, TTL)).await;
     let events = timeout(DEADLINE, reading).await.unwrap().unwrap();
     assert_eq!(events.len(), 61);
-    assert!(killed > 0, "there was a connection to kill");
+    assert!(killed >= 3, "{killed}");
 }
 
 #[tokio::test]
