@@ -39,6 +39,11 @@ impl Workspace {
     pub fn cargo(&self, args: &[&str]) -> Command {
         let mut command = Command::new(cargo_program());
         command.args(args).current_dir(&self.root);
+        // What cargo told this program about itself would make some build scripts run again, and once more without it.
+        let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        std::env::vars().filter(|(name, _)| told(name)).for_each(|(name, _)| {
+            command.env_remove(name);
+        });
         command
     }
 

@@ -59,6 +59,9 @@ impl Connection {
         let url = documents.url().trim_end_matches('/').to_owned();
         crate::run_async(work(documents)).map_err(|error| match error.downcast_ref() {
             Some(Error::Unavailable { .. }) => error.context(url),
+            Some(Error::Unauthenticated { .. }) => error.context(
+                "put your token into LEASEHOLD_TOKEN, or into a file for --token-file; `leasehold serve --dev` prints two",
+            ),
             _ => error,
         })
     }

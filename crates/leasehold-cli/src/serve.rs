@@ -354,8 +354,13 @@ fn tell_dev(url: &str, dev: &Dev, out: &Out) {
     if let Some((user, token)) = dev.tokens.iter().next() {
         out.plain(&format!("\nthe command line, as {user}:\n"));
         out.plain(&format!("  export LEASEHOLD_URL={url} LEASEHOLD_TOKEN={token}"));
-        out.plain("  leasehold acquire minutes --hold\n");
+        out.plain(&format!("  {} acquire minutes --hold\n", program()));
     }
+}
+
+/// This program as one would have to type it: after a build it is not on the path.
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "leasehold".to_owned())
 }
 
 impl Started<'_> {

@@ -4,10 +4,11 @@ use crate::lease::OnSilence;
 use crate::name::{Fence, Key, Meta, Owner, Reason};
 use crate::time::StoreTime;
 
-/// The number of an event among the events of its key: 1, 2, 3 … without gaps.
+/// The number of an event among the events of its key: each is one more than the one before.
 ///
-/// When a key has been quiet for so long that the store forgot it, its numbers go on from a store-wide floor: they
-/// still grow, and the jump tells a consumer to take a snapshot.
+/// The first one is not always 1. The numbers of a key that the store does not know go on from a store-wide floor, which is
+/// at least the last number of every key that was forgotten: they still grow, and the jump tells a consumer to take a
+/// snapshot.
 pub type Seq = u64;
 
 /// The number of an event among all events of a store; what a consumer resumes from.

@@ -32,7 +32,11 @@ pub(super) async fn bind(listen: &str, entry: Entry) -> Result<TcpListener> {
         return Err(WrongUsage(refusal).into());
     }
     // What was looked at is what is bound: a second look-up could answer something else.
-    TcpListener::bind(addresses.as_slice()).await.with_context(|| format!("cannot listen on {listen}"))
+    TcpListener::bind(addresses.as_slice()).await.with_context(|| {
+        format!(
+            "cannot listen on {listen} (if something else is there: --listen 127.0.0.1:0 takes any free port)"
+        )
+    })
 }
 
 /// Why one must not listen there, if so.

@@ -420,7 +420,7 @@ pub struct DocumentEvent {
     /// The document.
     #[serde(rename = "roomId")]
     pub room_id: String,
-    /// Its number among the events of the document: 1, 2, 3 … without gaps.
+    /// Its number among the events of the document: each is one more than the one before.
     pub seq: u64,
     /// The fence of the lock concerned.
     pub fence: u64,
