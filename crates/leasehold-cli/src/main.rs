@@ -79,9 +79,6 @@ enum Command {
     /// gone before anybody else can get the lease.
     #[cfg(target_os = "linux")]
     Run(run::Args),
-    #[cfg(target_os = "linux")]
-    #[command(subcommand, hide = true)]
-    RunPart(run::Part),
     /// Try to get the lease on a key in a local file, and hold it until Ctrl-C.
     ///
     /// Open a second terminal and try the same key there: it will tell who holds it.
@@ -124,6 +121,10 @@ impl From<Ending> for ExitCode {
 }
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = run::as_a_part() {
+        return code;
+    }
     let matches = command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let out = Out::new(args.json);
@@ -149,8 +150,6 @@ fn run(command: Command, out: &Out) -> Result<Ending> {
         Command::Audit(args) => audit::run(&args, out),
         #[cfg(target_os = "linux")]
         Command::Run(args) => run::run(&args, out),
-        #[cfg(target_os = "linux")]
-        Command::RunPart(part) => run::part(&part, out),
         Command::Try(args) => try_key::run(&args, out),
         Command::Store(command) => store::run(&command, out),
         Command::Completions(args) => completions::run(&args),

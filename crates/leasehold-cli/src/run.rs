@@ -17,9 +17,11 @@ mod signals;
 mod supervisor;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::Parser;
 use leasehold_client::{AcquireOptions, Documents, Error, Guard, Leasehold, Retry};
 use leasehold_store::StoreUrl;
 
@@ -50,6 +52,9 @@ pub(crate) struct Args {
     /// Say on standard error what happens.
     #[arg(long, short)]
     verbose: bool,
+    /// Do not say that somebody else has the lease; the exit code, 75, does.
+    #[arg(long, short, conflicts_with = "verbose")]
+    quiet: bool,
     #[command(flatten)]
     file: File,
     #[command(flatten)]
@@ -71,9 +76,9 @@ struct File {
     ttl: Option<Duration>,
 }
 
-/// The parts of `run` that are processes of their own. Nobody types these.
-#[derive(clap::Subcommand)]
-pub(crate) enum Part {
+/// The parts of `run` that are processes of their own. Nobody types these, so no help tells of them.
+#[derive(clap::Parser)]
+enum Part {
     /// Leads the group of the command and ends it.
     Guardian {
         #[arg(required = true, last = true)]
@@ -87,11 +92,26 @@ pub(crate) enum Part {
     },
 }
 
-pub(crate) fn part(part: &Part, out: &Out) -> Result<Ending> {
-    match part {
-        Part::Guardian { command } => guardian::guard(command),
-        Part::Command { guardian, command } => guardian::become_command(*guardian, command, out),
+/// The first argument of such a process.
+const PART: &str = "run-part";
+
+/// Does what this process was started for, if it is a part of another one's `run`.
+pub(crate) fn as_a_part() -> Option<ExitCode> {
+    if std::env::args_os().nth(1)? != PART {
+        return None;
     }
+    let out = Out::new(false);
+    let ended = match Part::parse_from(std::env::args_os().skip(1)) {
+        Part::Guardian { command } => guardian::guard(&command),
+        Part::Command { guardian, command } => guardian::become_command(guardian, &command, &out),
+    };
+    Some(ended.map_or_else(
+        |error| {
+            out.error(&error);
+            ExitCode::FAILURE
+        },
+        ExitCode::from,
+    ))
 }
 
 const STORE: &str = "LEASEHOLD_STORE";
@@ -161,8 +181,9 @@ async fn lease_and_run(
     match acquired {
         Ok(guard) => supervisor::run(args, guard, signals, report).await,
         Err(Error::TimedOut { held, .. }) => {
-            let left = leasehold.time_left(&held).await.unwrap_or_default();
-            report.held(&held, left);
+            if !args.quiet {
+                report.held(&held, leasehold.time_left(&held).await.unwrap_or_default());
+            }
             Ok(Ending::Held)
         }
         Err(error) => Err(error.into()),

@@ -16,6 +16,12 @@ pub fn margin(ttl: Ttl) -> Duration {
     (ttl.as_duration() / 10).max(Duration::from_millis(500))
 }
 
+/// The shortest time to answer a request that silence grants: less would be over for the holder, which stops a margin early,
+/// before its people can have read it.
+pub fn shortest_countdown(ttl: Ttl) -> Duration {
+    2 * margin(ttl)
+}
+
 /// How often a lease is renewed, unless the holder wants it otherwise: two renewals may fail before it is lost.
 pub fn heartbeat(ttl: Ttl) -> Duration {
     ttl.as_duration() / 3

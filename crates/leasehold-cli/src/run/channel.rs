@@ -27,6 +27,8 @@ pub(super) enum Word {
     Ended { code: u8, leftovers: bool },
     /// What the command left behind has ended, too.
     AllGone,
+    /// The command wants to use the terminal, and was stopped for it: it is in the background there.
+    WantsTerminal,
 }
 
 impl Word {
@@ -38,6 +40,7 @@ impl Word {
             }
             Self::Ended { code, leftovers } => [2, code, leftovers.into(), 0, 0, 0, 0, 0],
             Self::AllGone => [3, 0, 0, 0, 0, 0, 0, 0],
+            Self::WantsTerminal => [4, 0, 0, 0, 0, 0, 0, 0],
         }
     }
 
@@ -46,6 +49,7 @@ impl Word {
             [1, a, b, c, d, ..] => Some(Self::Started(u32::from_le_bytes([a, b, c, d]))),
             [2, code, leftovers, ..] => Some(Self::Ended { code, leftovers: leftovers != 0 }),
             [3, ..] => Some(Self::AllGone),
+            [4, ..] => Some(Self::WantsTerminal),
             _ => None,
         }
     }
@@ -151,7 +155,12 @@ mod tests {
         let (deadline, _stdin) = receive_first(&up).unwrap().unwrap();
         assert_eq!(deadline, HolderTime::from_millis(5));
         let (mut down, mut up) = (End::new(down).unwrap(), End::new(up).unwrap());
-        let words = [Word::Started(70_000), Word::Ended { code: 137, leftovers: true }, Word::AllGone];
+        let words = [
+            Word::Started(70_000),
+            Word::Ended { code: 137, leftovers: true },
+            Word::AllGone,
+            Word::WantsTerminal,
+        ];
         words.iter().for_each(|word| up.say(*word));
         down.tell(HolderTime::from_millis(1_234_567_890_123));
         for word in words {

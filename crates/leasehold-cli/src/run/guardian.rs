@@ -18,6 +18,7 @@ use rustix::process::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::PART;
 use super::alarm::{Alarm, now};
 use super::channel::{End, Word, receive_first};
 use super::signals::Signals;
@@ -34,7 +35,9 @@ pub(super) fn guard(command: &[OsString]) -> Result<Ending> {
         bail!("this is a part of `leasehold run KEY -- COMMAND`, which starts it; it does not work alone");
     }
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let Some((deadline, stdin)) = receive_first(&socket)? else { return Ok(Ending::Done) };
+    let Some((deadline, stdin)) = receive_first(&socket)?.filter(|(deadline, _)| now() < *deadline) else {
+        return Ok(Ending::Done);
+    };
     // Processes whose parent ends become children of this one, which so knows when the last of them is gone.
     set_child_subreaper(Some(getpid()))?;
     // On this thread: the kernel takes the end of the thread that started the command for the end of the guardian.
@@ -66,8 +69,10 @@ async fn watch(
             },
             rung = alarm.ring_at(deadline) => rung?,
             _ = ended.recv() => group.reap(&socket),
-            // The command has it as well.
-            _ = signals.next() => {}
+            // Whatever it is, the command has it as well.
+            signal = signals.next() => if signal == Signal::TTIN || signal == Signal::TTOU {
+                socket.say(Word::WantsTerminal);
+            },
         }
     }
 }
@@ -133,7 +138,7 @@ fn exit_code(status: WaitStatus) -> u8 {
 /// This program again, as another part of `run`, even if its file has been replaced meanwhile.
 pub(super) fn itself(part: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("leasehold").args(["run-part", part]);
+    command.arg0("leasehold").args([PART, part]);
     command
 }
 

@@ -61,6 +61,13 @@ impl Report {
         );
     }
 
+    pub(super) fn wants_terminal(&self) {
+        self.warning(
+            "the command wants to use the terminal, where it is in the background, and was stopped; \
+             give it its input from a file or a pipe",
+        );
+    }
+
     pub(super) fn leftovers(&self) {
         self.step(
             "the command has ended, and what it left behind is being ended",

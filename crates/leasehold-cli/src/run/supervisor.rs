@@ -64,9 +64,8 @@ async fn supervise(
     mut signals: Signals,
     report: &Report,
 ) -> Result<Outcome> {
-    let (alarm, gone) = (Alarm::new()?, lease.token());
-    let (mut plan, mut started) = (Plan::new(args.grace), false);
-    let (mut code, mut lost) = (None, None);
+    let (gone, mut plan) = (lease.token(), Plan::new(args.grace));
+    let (mut started, mut code, mut lost) = (false, None, None);
     loop {
         let look_at = match plan.next(now(), left(lease)) {
             Step::Kill => break,
@@ -81,7 +80,7 @@ async fn supervise(
         tokio::select! {
             biased;
             () = gone.cancelled() => {}
-            rung = alarm.ring_at(look_at) => rung?,
+            rung = group.alarm.ring_at(look_at) => rung?,
             word = group.socket.word() => match word {
                 Some(Word::Started(pid)) => {
                     report.started(pid);
@@ -98,9 +97,10 @@ async fn supervise(
                     break;
                 }
                 Some(Word::AllGone) | None => break,
+                Some(Word::WantsTerminal) => report.wants_terminal(),
             },
             // Before the command runs there is nobody to pass a signal on to, and the guardian may not be ready for it.
-            signal = signals.next(), if started => group.signal(signal),
+            signal = signals.next(), if started => group.pass_on(signal),
         }
     }
     // A command that has ended in time has not lost anything.
@@ -142,6 +142,7 @@ async fn give_back(guard: Guard, ended: &Result<Outcome>, report: &Report) {
 struct Group {
     id: Pid,
     socket: End,
+    alarm: Alarm,
     /// The guardian died by our hand, and so did everybody else.
     killed: bool,
     /// What the guardian was last told.
@@ -153,7 +154,7 @@ impl Group {
     fn start(args: &Args, lease: &Lease) -> Result<Self> {
         // Whoever loses its parent in the group becomes a child of this process, which so knows when all are gone.
         set_child_subreaper(Some(getpid()))?;
-        let (ours, theirs) = UnixStream::pair()?;
+        let (alarm, (ours, theirs)) = (Alarm::new()?, UnixStream::pair()?);
         let deadline = now() + lease.time_left();
         send_first(&ours, deadline)?;
         let guardian = itself("guardian")
@@ -167,13 +168,20 @@ impl Group {
             .spawn()
             .context("cannot start the guardian of the command")?;
         let id = i32::try_from(guardian.id()).ok().and_then(Pid::from_raw).context("no process id")?;
-        Ok(Self { id, socket: End::new(ours)?, killed: false, told: Some(deadline) })
+        Ok(Self { id, socket: End::new(ours)?, alarm, killed: false, told: Some(deadline) })
     }
 
     /// Asks everybody to end; those that are stopped, too.
     fn terminate(&self) {
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
+        self.pass_on(Signal::TERM);
+    }
+
+    /// Passes a signal on. Who is stopped cannot heed one that asks it to end, and is continued.
+    fn pass_on(&self, signal: Signal) {
+        self.signal(signal);
+        if [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].contains(&signal) {
+            self.signal(Signal::CONT);
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -196,7 +204,7 @@ impl Group {
         let id = self.id;
         let mut waiting = tokio::task::spawn_blocking(move || while !all_gone(id) {});
         if tokio::time::timeout(SLOW_DEATH, &mut waiting).await.is_err() {
-            report.warning("the command was killed, but some of its processes are still in the kernel");
+            report.warning("some processes of the command cannot be killed; waiting for their end");
             let _ = waiting.await;
         }
     }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Holder, Run, Server, code_of, command, run, signal};
+use crate::support::{Holder, Run, Server, code_of, command, run, signal, skipped};
 
 /// How long anything may take before it counts as never.
 const LONG: Duration = Duration::from_secs(60);
@@ -170,6 +170,8 @@ fn it_skips_when_somebody_else_has_the_lease() {
         "{}",
         json.err
     );
+    let quiet = run(&folder, &["run", "run/x", "--quiet", "--", "touch", "ran"]);
+    assert_eq!((quiet.code, quiet.out.as_str(), quiet.err.as_str()), (75, "", ""));
     assert!(!folder.path().join("ran").exists());
 }
 
@@ -240,6 +242,27 @@ fn what_was_ignored_before_stays_ignored() {
 }
 
 #[test]
+fn a_command_that_reads_from_the_terminal_is_told_about() {
+    let folder = tempfile::tempdir().unwrap();
+    if Command::new("script").arg("--version").output().is_err() {
+        return skipped("a command that reads from a terminal, because script(1) is not installed");
+    }
+    let line = format!("{} run run/x -- cat", env!("CARGO_BIN_EXE_leasehold"));
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--return", "--flush", "--command", &line, "typescript"])
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let shown = folder.path().join("typescript");
+    wait_for("the warning", || read(&shown).contains("wants to use the terminal").then_some(()));
+    // Ctrl-C ends it, stopped as it is.
+    terminal.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    assert_eq!(code_of(&mut terminal), Some(130), "{}", read(&shown));
+}
+
+#[test]
 fn what_the_command_leaves_behind_ends_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
@@ -254,6 +277,15 @@ fn what_the_command_leaves_behind_ends_with_it() {
         assert!(!is_running(left), "{script}: it is gone before the lease is released");
         std::fs::remove_file(folder.path().join("left")).unwrap();
     }
+}
+
+#[test]
+fn what_the_command_leaves_behind_is_asked_before_it_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = "trap 'echo asked > asked; exit' TERM; echo ready > ready; while :; do sleep 0.02; done";
+    let script = format!("({left}) & until [ -s ready ]; do sleep 0.02; done; exit 3");
+    let ran = run(&folder, &["run", "run/x", "--grace", "1m", "--", "sh", "-c", &script]);
+    assert_eq!((ran.code, read(&folder.path().join("asked")).as_str()), (3, "asked\n"), "{}", ran.err);
 }
 
 #[test]
@@ -282,7 +314,7 @@ fn it_is_tried_from_a_line_of_a_crontab() {
     let folder = tempfile::tempdir().unwrap();
     // As cron does it: by `sh -c`, with next to nothing in the environment, and without a terminal.
     let line = format!(
-        "{} run run/nightly --store leases.db --wait 1m -- sh -c 'echo \"with fence $LEASEHOLD_FENCE\" >> nightly.log'",
+        "{} run run/nightly --store leases.db --quiet -- sh -c 'echo \"with fence $LEASEHOLD_FENCE\" >> nightly.log'",
         env!("CARGO_BIN_EXE_leasehold")
     );
     let ran = Run::of(
@@ -310,7 +342,10 @@ fn a_worker_for_the_tests_below() {
         log.write_all(format!("{name} {} {what} {}\n", std::process::id(), nanos()).as_bytes()).unwrap();
     };
     write("start");
+    let start = Instant::now();
     while !Path::new("stop").exists() {
+        // A test that failed made nothing, and waits for nobody.
+        assert!(start.elapsed() < LONG * 3);
         write("alive");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -483,9 +518,10 @@ fn no_two_commands_at_once_when_the_supervisor_is_stopped() {
 #[test]
 fn no_two_commands_at_once_when_the_guardian_is_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut one = worker(&mut in_a_file(&folder, &[]), "one");
+    let mut one = worker(&mut command(folder.path(), &["run", "run/x", "--json"]), "one");
     working(&folder, "one");
-    let mut two = worker(&mut in_a_file(&folder, &["--wait", "5m"]), "two");
+    let waiting = &["run", "run/x", "--json", "--wait", "5m"];
+    let mut two = worker(&mut command(folder.path(), waiting), "two");
     send(guardian_of(&one.0), Signal::KILL);
     assert_eq!(code_of(&mut one.0), Some(137));
     assert_eq!(overlap(&folder, "guardian killed", &mut two), 0.0);
@@ -543,7 +579,7 @@ fn a_take_over_ends_the_command_at_once() {
 #[test]
 fn a_command_is_asked_before_it_is_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let server = server(&folder);
+    let server = Server::start(&folder, &["--dev", "--store", "memory:", "--ttl", "8s", "--heartbeat", "1s"]);
     let script = "trap 'echo asked > asked; exit 0' TERM; echo ready > ready; while :; do sleep 0.02; done";
     let mut one = server.command_as("user-a", WITHOUT_WAITING);
     let mut one = one.args(["--", "sh", "-c", script]).stderr(Stdio::null()).spawn().unwrap();

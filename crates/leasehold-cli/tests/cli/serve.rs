@@ -240,7 +240,7 @@ fn a_second_signal_does_not_wait_for_anybody() {
     let mut server =
         Server::start(&folder, &["--store", "memory:", "--limits-body-time", "1h", "--limits-drain", "1h"]);
     let mut slow = TcpStream::connect(server.url().trim_start_matches("http://")).unwrap();
-    let head = "POST /api/documents/minutes/lock HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+    let head = "POST /api/documents/minutes/lock HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                 Content-Length: 100\r\nExpect: 100-continue\r\n\r\n";
     slow.write_all(head.as_bytes()).unwrap();
     let mut answer = [0; 12];

@@ -280,7 +280,8 @@ pub struct RequestBody {
     /// What happens when the holder was told and does not answer; `refuse` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_silence: Option<OnSilenceView>,
-    /// How long the holder has to answer, from when it was told; 30 by default.
+    /// How long the holder has to answer, from when it was told; 30 by default, and at least 6 (a fifth of the TTL) when
+    /// silence grants.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub countdown_seconds: Option<u64>,

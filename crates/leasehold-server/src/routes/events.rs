@@ -98,7 +98,8 @@ pub(crate) async fn ticket(State(app): State<Arc<App>>, session: Session) -> Jso
 
 /// Follow a document
 ///
-/// Begins with a `snapshot`, or where `Last-Event-ID` left off. The ids are the document's own sequence: 1, 2, 3 …
+/// Begins with a `snapshot`, or where `Last-Event-ID` left off. The ids are the document's own sequence, each one
+/// more than the one before.
 #[utoipa::path(
     get, path = "/api/documents/{roomId}/events", tag = "Events",
     params(RoomPath, StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),

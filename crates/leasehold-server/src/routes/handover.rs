@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use leasehold_core::holder::shortest_countdown;
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::documents::{
     AnswerBody, Answered, Asked, Grant, Holder, RequestBody, Told, ToldBody,
@@ -42,11 +43,14 @@ pub(crate) async fn request(
     let room = session.document(&room, Level::Lock)?;
     let seconds = |given: Option<u64>| Ttl::from_secs(given.unwrap_or(SECONDS));
     let lease_id = session.lease_id(body.lease_id.as_ref())?.map_or_else(new_lease_id, Ok)?;
+    let on_silence = body.on_silence.map_or(OnSilence::Refuse, OnSilence::from);
+    let countdown = seconds(body.countdown_seconds)?;
+    let countdown = if on_silence == OnSilence::Grant { fair(&app, countdown) } else { countdown };
     let command = Command::RequestHandover {
         seen: Fence::new(body.fence)?,
         bid: session.bid(&app, lease_id)?,
-        on_silence: body.on_silence.map_or(OnSilence::Refuse, OnSilence::from),
-        countdown: seconds(body.countdown_seconds)?,
+        on_silence,
+        countdown,
         patience: seconds(body.patience_seconds)?,
     };
     let applied = app.apply(&room, command).await?;
@@ -58,6 +62,11 @@ pub(crate) async fn request(
         Outcome::Granted { lease, .. } => Ok(Json(views::grant(&app, &lease, moment)).into_response()),
         _ => Err(refused(&app, &session, applied)),
     }
+}
+
+/// A request that silence grants is no take-over in disguise: the holder gets time to read it and to answer.
+fn fair(app: &App, countdown: Ttl) -> Ttl {
+    Ttl::new(shortest_countdown(app.config.ttl)).map_or(countdown, |shortest| countdown.max(shortest))
 }
 
 /// Withdraw a request

@@ -237,6 +237,10 @@ async fn silence_is_an_answer_only_once_the_holder_was_told() {
     let house = House::new();
     let (anna, ben) = (house.user("user-a"), house.user("user-b"));
     anna.post(LOCK, Value::Null).await.ok();
+    // Too short a countdown would be a take-over in disguise.
+    let hasty = json!({ "fence": 1, "on_silence": "grant", "countdown_seconds": 1, "lease_id": OTHER });
+    assert_eq!(ben.post(&format!("{LOCK}/request"), hasty).await.ok()["request"]["countdown_ms"], 6_000);
+    assert_eq!(ben.and("lease-id", OTHER).delete(&format!("{LOCK}/request")).await.status, 204);
     let request = json!({ "fence": 1, "on_silence": "grant", "countdown_seconds": 15, "lease_id": MINE });
     let id = ben.post(&format!("{LOCK}/request"), request.clone()).await.ok()["request"]["id"].clone();
     for _ in 0..6 {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::lease::Bid;
-use leasehold_core::{Command, Key, LeaseId, Meta, Owner, Position, StoreTime, Ttl};
+use leasehold_core::{Command, JobCommand, Key, LeaseId, Meta, Owner, Position, StoreTime, Ttl};
 use leasehold_store::{
-    Applied, Error, Feed, JobStore, Memory, Page, Range, Reading, Result, Retry, Settled, Store,
+    Applied, Error, Feed, JobApplied, JobStore, Memory, Page, Range, Reading, Result, Retry, Settled, Store,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -69,6 +69,11 @@ impl JobStore for Troubled {
             self.store.apply(key, command).await?;
         }
         reading
+    }
+
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        self.trouble().await?;
+        self.store.apply_job(key, command).await
     }
 }
 
