@@ -306,6 +306,8 @@ async fn settle(store: &dyn Store) -> Duration {
         Ok(settled) => {
             settled.next_due.map_or(LONGEST_PAUSE, |due| due.since(settled.now).min(LONGEST_PAUSE))
         }
+        // The program ends.
+        Err(leasehold_store::Error::Closed) => LONGEST_PAUSE,
         Err(error) => {
             tracing::warn!(%error, "what is due could not be settled");
             LONGEST_PAUSE

@@ -247,7 +247,7 @@ fn a_command_that_reads_from_the_terminal_is_told_about() {
     if Command::new("script").arg("--version").output().is_err() {
         return skipped("a command that reads from a terminal, because script(1) is not installed");
     }
-    let line = format!("{} run run/x -- cat", env!("CARGO_BIN_EXE_leasehold"));
+    let line = format!("env --default-signal {} run run/x -- cat", env!("CARGO_BIN_EXE_leasehold"));
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--flush", "--command", &line, "typescript"])
         .current_dir(folder.path())

@@ -34,8 +34,14 @@ impl Run {
 
 /// The binary, in a world where nobody has set anything.
 pub fn command(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(args).current_dir(folder).stdin(Stdio::null());
+    // Whoever starts the tests may ignore signals (`nohup` does), and what is ignored stays so in every child.
+    let mut command = Command::new("env");
+    command
+        .arg("--default-signal")
+        .arg(env!("CARGO_BIN_EXE_leasehold"))
+        .args(args)
+        .current_dir(folder)
+        .stdin(Stdio::null());
     let ours =
         |name: &str| name.starts_with("LEASEHOLD_") || name == "RUST_LOG" || name.starts_with("CLICOLOR");
     for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {

@@ -219,12 +219,8 @@ pub(crate) async fn resume(
     let room = session.document(&room, Level::Lock)?;
     let lease_id = LeaseId::parse(&body.lease_id.0)?;
     let next = body.next_lease_id.map(|next| LeaseId::parse(&next.0)).transpose()?;
-    let next = next.map_or_else(new_lease_id, Ok)?;
-    if next == lease_id {
-        return Err(Failure::invalid(
-            "next_lease_id is the old one, which may have been copied; draw a new one",
-        ));
-    }
+    // The old one may have been copied along with the page: it is never the next one, whoever asks for that.
+    let next = next.filter(|next| *next != lease_id).map_or_else(new_lease_id, Ok)?;
     // When the call is repeated, the lease has its next id already.
     let known = app.read(&room).await?.slot.lease.is_some_and(|lease| lease.lease_id == next);
     let holds = Holds::Lease(if known { next } else { lease_id });

@@ -95,6 +95,10 @@ impl Shared {
             work(&open, &mut db).map_err(|error| file::row_trouble(&open.path, error))
         });
         worked.await.unwrap_or_else(|error| {
+            if error.is_cancelled() {
+                // The program ends, and with it whoever wanted to know.
+                return Err(Error::Closed);
+            }
             let what = format!("the command was broken off: {error}");
             Err(Error::Unavailable { what, retry: Retry::Unknown })
         })
