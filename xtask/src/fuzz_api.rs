@@ -19,11 +19,23 @@ const PACKAGE: &str = "schemathesis==4.32.5";
 /// How many requests are made up for each call, in each direction.
 const EXAMPLES: &str = "25";
 
+/// What the test command draws its requests from: the same commit always gets the same verdict. A soak draws anew.
+const SEED: &str = "20261115";
+
 /// Event streams do not end, which is not what this program expects of an answer.
 const WITHOUT: &str = "/events$";
 
 /// Starts a server and lets schemathesis loose on it.
 pub fn stage(workspace: &Workspace) -> Result<Report> {
+    try_api(workspace, &["--seed", SEED])
+}
+
+/// The same with requests that nobody has seen.
+pub fn soak(workspace: &Workspace) -> Result<Report> {
+    try_api(workspace, &[])
+}
+
+fn try_api(workspace: &Workspace, options: &[&str]) -> Result<Report> {
     let Some(program) = install(workspace)? else {
         let why = "schemathesis could not be installed: it needs python3 with venv, and the package index";
         return Ok(Report::skip("the API against its description", why));
@@ -32,12 +44,12 @@ pub fn stage(workspace: &Workspace) -> Result<Report> {
     let mut report = Report::default();
     // Apart from each other: in one run it takes some requests that it spoilt on purpose for valid ones.
     for mode in ["positive", "negative"] {
-        report.add(&Report::check(run(workspace, &program, &server, mode)?));
+        report.add(&Report::check(run(workspace, &program, &server, mode, options)?));
     }
     Ok(report)
 }
 
-fn run(workspace: &Workspace, program: &Path, server: &Server, mode: &str) -> Result<bool> {
+fn run(workspace: &Workspace, program: &Path, server: &Server, mode: &str, options: &[&str]) -> Result<bool> {
     let settings = workspace.root.join("crates/leasehold-server/tests/schemathesis.toml");
     let mut command = Command::new(program);
     // It writes what it found into the folder that it runs in.
@@ -51,7 +63,7 @@ fn run(workspace: &Workspace, program: &Path, server: &Server, mode: &str) -> Re
         EXAMPLES,
     ]);
     command.args(["--phases", "examples,coverage,fuzzing,stateful", "--exclude-path-regex", WITHOUT]);
-    command.args(["--suppress-health-check", "all", "--request-timeout", "10", "--no-color"]);
+    command.args(["--suppress-health-check", "all", "--request-timeout", "10", "--no-color"]).args(options);
     // By the environment: a process list, and our own progress, show arguments.
     let finished = tools::watch(command.env("LEASEHOLD_TOKEN", &server.token))?;
     if !finished.ok {

@@ -132,10 +132,18 @@ impl RoomId {
     /// What stands before the name in a key.
     pub const DOOR: &'static str = "doc/";
 
+    /// What a name looks like, as a regular expression for those who describe it to others; its length comes on top.
+    pub const PATTERN: &'static str = r"^(\.{0,2}[A-Za-z0-9_=@,;-]|\.{3})[A-Za-z0-9_=@,.;-]*$";
+
+    /// Whether names can begin like this.
+    pub fn is_prefix(text: &str) -> bool {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_-=@,.;".contains(c);
+        text.len() <= Self::MAX_BYTES && text.chars().all(allowed)
+    }
+
     /// Reads the name of a document, or says which rule it breaks.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "_-=@,.;".contains(c);
-        if text.is_empty() || text.len() > Self::MAX_BYTES || !text.chars().all(allowed) {
+        if text.is_empty() || !Self::is_prefix(text) {
             let rule = format!("a roomId is 1 to {} of A-Z a-z 0-9 _ - = @ , . ;", Self::MAX_BYTES);
             return Err(Invalid::new("roomId", text, rule, "leave out or replace the other characters"));
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use leasehold_core::wire::documents::{Held, Problem};
-use leasehold_core::{LeaseId, Reason};
+use leasehold_core::{LeaseId, Reason, RoomId};
 use serde_json::{Value, json};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
@@ -54,17 +54,19 @@ pub(crate) fn finish(openapi: &OpenApi) -> Value {
 
 /// Says what the types check beyond what the macros can say: a lease id is no UUID of just any version.
 fn write_out_formats(part: &mut Value) {
-    let pattern = match part.get("format").and_then(Value::as_str) {
-        Some("uuid") => Some(LeaseId::PATTERN),
-        Some("reason") => Some(Reason::PATTERN),
+    let format = match part.get("format").and_then(Value::as_str) {
+        Some("uuid") => Some((LeaseId::PATTERN.to_owned(), Some((36, 36)))),
+        Some("room-id") => Some((RoomId::PATTERN.to_owned(), Some((1, RoomId::MAX_BYTES)))),
+        Some("room-id-or-empty") => Some((format!("^$|{}", RoomId::PATTERN), Some((0, RoomId::MAX_BYTES)))),
+        Some("reason") => Some((Reason::PATTERN.to_owned(), None)),
         _ => None,
     };
-    if let (Some(pattern), Some(schema)) = (pattern, part.as_object_mut()) {
+    if let (Some((pattern, length)), Some(schema)) = (format, part.as_object_mut()) {
         schema.remove("format");
         schema.insert("pattern".into(), pattern.into());
-        if pattern == LeaseId::PATTERN {
-            schema.insert("minLength".into(), 36.into());
-            schema.insert("maxLength".into(), 36.into());
+        if let Some((least, most)) = length {
+            schema.insert("minLength".into(), least.into());
+            schema.insert("maxLength".into(), most.into());
         }
     }
     match part {

@@ -345,7 +345,7 @@ pub struct HeartbeatsBody {
 pub struct HeartbeatOf {
     /// The document.
     #[serde(rename = "roomId")]
-    #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9_=@,.;-]{1,128}$"))]
+    #[cfg_attr(feature = "openapi", schema(format = "room-id"))]
     pub room_id: String,
     /// The secret of its lock.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]

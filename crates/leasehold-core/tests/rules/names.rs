@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::name::{Key, LeaseId, Meta, Owner, Reason};
+use leasehold_core::name::{Key, LeaseId, Meta, Owner, Reason, RoomId};
 use leasehold_core::time::Ttl;
 use proptest::prelude::*;
 
@@ -87,5 +87,30 @@ proptest! {
             prop_assert_eq!(key.as_str(), &text);
             prop_assert_eq!(format!("{}/{}", key.door(), key.name()), text);
         }
+    }
+}
+
+/// What can be drawn from a pattern: the anchors are for those who look for it in a text.
+fn unanchored(pattern: &'static str) -> &'static str {
+    pattern.strip_prefix('^').and_then(|rest| rest.strip_suffix('$')).unwrap()
+}
+
+// The description of the API once let `.` through as the name of a document, which the server refuses: whoever made up
+// names from the description was told that a valid request was invalid.
+proptest! {
+    #[test]
+    fn whatever_looks_like_a_document_is_one(name in unanchored(RoomId::PATTERN)) {
+        prop_assert!(RoomId::parse(&name).is_ok(), "{name:?}");
+    }
+
+    #[test]
+    fn whatever_looks_like_a_lease_id_is_one(lease_id in unanchored(LeaseId::PATTERN)) {
+        prop_assert!(LeaseId::parse(&lease_id).is_ok(), "{lease_id:?}");
+    }
+
+    #[test]
+    fn a_short_name_is_read_as_its_pattern_says(name in "[.a]{1,4}") {
+        let looks_right = !matches!(name.as_str(), "." | "..");
+        prop_assert_eq!(RoomId::parse(&name).is_ok(), looks_right);
     }
 }

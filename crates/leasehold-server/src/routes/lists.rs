@@ -29,7 +29,7 @@ pub(crate) struct ListQuery {
     #[param(pattern = "^[A-Za-z0-9_=@,.;-]{0,128}$")]
     prefix: String,
     /// Only documents after this one: `next` of the page before
-    #[param(pattern = "^[A-Za-z0-9_=@,.;-]{0,128}$")]
+    #[param(format = "room-id-or-empty")]
     after: String,
     /// How many at most
     #[param(minimum = 1, maximum = 500)]
@@ -44,8 +44,8 @@ pub(crate) async fn documents(
     Asked(query): Asked<ListQuery>,
 ) -> Result<Json<DocumentPage>, Failure> {
     let limit = limit(query.limit)?;
-    if !query.prefix.is_empty() {
-        RoomId::parse(&query.prefix)?;
+    if !RoomId::is_prefix(&query.prefix) {
+        return Err(Failure::invalid("no roomId begins like this prefix; it has A-Z a-z 0-9 _ - = @ , . ;"));
     }
     let after = if query.after.is_empty() { None } else { Some(RoomId::parse(&query.after)?) };
     let page = visible_page(&app, &session, &query.prefix, after, limit).await?;

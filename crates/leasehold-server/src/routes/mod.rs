@@ -136,7 +136,7 @@ pub(crate) fn new_lease_id() -> Result<LeaseId, Failure> {
 #[allow(dead_code)] // describes it; the routes take it apart by themselves
 pub(crate) struct RoomPath {
     /// The document
-    #[param(pattern = "^[A-Za-z0-9_=@,.;-]{1,128}$", rename = "roomId")]
+    #[param(format = "room-id", rename = "roomId")]
     room_id: String,
 }
 
