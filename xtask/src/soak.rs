@@ -1,22 +1,27 @@
 //! `cargo xtask soak`: the simulator on fresh seeds for half of the time, then the tests that draw their cases at random
-//! or kill processes, again and again until time is up.
+//! or kill processes, and the API with requests that nobody has seen, again and again until time is up.
 //!
 //! It stops at the first failure, because that is what it looks for.
 
+use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::sim;
 use crate::tally::{Report, count};
 use crate::tools::{self, Finished, Workspace};
+use crate::{fuzz_api, sim};
 
 /// The cases of each property test in one round.
 const CASES: &str = "5000";
 
 /// Parts of the names of the tests that are worth repeating.
 const WORTH_REPEATING: [&str; 4] = ["differential", "killed", "paused", "racing"];
+
+/// How often a log is told that nothing is stuck: some of the tests take minutes and say nothing meanwhile.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
 
 /// How long to go on.
 #[derive(Args)]
@@ -30,11 +35,12 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let start = Instant::now();
     let time = Duration::from_secs(options.minutes * 60);
-    if !sim::soak(workspace, options.minutes.div_ceil(2))? {
+    if !while_alive("the simulator", || sim::soak(workspace, options.minutes.div_ceil(2)))? {
         return Ok(false);
     }
     for round in 1.. {
-        if !is_fine(round, &one_round(workspace)?)? {
+        let finished = while_alive(&format!("round {round} of the tests"), || one_round(workspace))?;
+        if !is_fine(round, &finished)? || !fuzz_api::soak(workspace)?.is_fine() {
             return Ok(false);
         }
         if start.elapsed() >= time {
@@ -48,6 +54,24 @@ fn one_round(workspace: &Workspace) -> Result<Finished> {
     let mut command = workspace.cargo(&["test", "--workspace", "--release", "--"]);
     command.args(WORTH_REPEATING).env("LEASEHOLD_SOAK", "1").env("PROPTEST_CASES", CASES);
     tools::watch(&mut command)
+}
+
+/// Does `work`, and says now and then how long it has been at it. On a terminal there is a spinner instead.
+fn while_alive<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let (done, is_done) = channel::<()>();
+    std::thread::scope(|scope| {
+        if !std::io::stderr().is_terminal() {
+            scope.spawn(move || {
+                while is_done.recv_timeout(SIGN_OF_LIFE) == Err(RecvTimeoutError::Timeout) {
+                    println!("     {what}: {} min so far", start.elapsed().as_secs() / 60);
+                }
+            });
+        }
+        let worked = work();
+        drop(done);
+        worked
+    })
 }
 
 fn is_fine(round: u32, finished: &Finished) -> Result<bool> {

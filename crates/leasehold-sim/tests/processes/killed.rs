@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_store::embedded;
 
-use crate::times;
+use crate::{how_far, times};
 
 /// The last thing that was acknowledged for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,11 @@ fn killed_embedded_store_loses_nothing_acknowledged() {
     let url = format!("embedded:{}", path.display());
     let kills = times(50, 1_000);
     let mut known = Known::default();
-    let mut served: Vec<Duration> = (0..kills).map(|run| run_and_kill(&url, run, &mut known)).collect();
+    let mut served = Vec::new();
+    for run in 0..kills {
+        served.push(run_and_kill(&url, run, &mut known));
+        how_far(run + 1, kills, "kills");
+    }
     served.sort();
     let (middle, worst) = (served[served.len() / 2], served[served.len() - 1]);
     println!("{kills} kills, {} grants; serving again after {middle:?}, {worst:?} at worst", known.grants);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_sim::shared_set::SharedSet;
 
-use crate::times;
+use crate::{how_far, times};
 
 const WORKERS: usize = 4;
 
@@ -95,6 +95,7 @@ fn follow(workers: &[Worker], lines: &Receiver<(usize, String)>, pauses: u32) ->
                 workers[worker].signal("STOP");
                 stopped = Some((worker, Instant::now()));
                 paused += 1;
+                how_far(paused, pauses, "pauses");
             }
             _ => {}
         }
