@@ -8,6 +8,7 @@
 mod cycles;
 mod load;
 mod million;
+mod plot;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,9 @@ struct Args {
     /// Where the files go; a new folder in the system's temporary one by default.
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Draw what was measured into this SVG file as well.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Used by the benchmark itself.
     #[arg(long, hide = true)]
     child: Option<String>,
@@ -57,7 +61,12 @@ fn main() -> Result<()> {
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let report = measure(&args, &folder);
     let _ = std::fs::remove_dir_all(&folder);
-    report?.print(args.json)
+    let report = report?;
+    if let Some(file) = &args.plot {
+        std::fs::write(file, plot::svg(&report))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    report.print(args.json)
 }
 
 fn measure(args: &Args, folder: &Path) -> Result<report::Report> {
