@@ -18,7 +18,7 @@ use crate::time::{StoreTime, Ttl};
 pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// What a worker brought along or back: a payload, a result, or an error. Usually JSON; here it is only text.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct JobText(Box<str>);
 
 impl JobText {
@@ -49,7 +49,7 @@ impl std::fmt::Debug for JobText {
 }
 
 /// What is kept about a job, beside its lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
     /// What is to be done. The same id with another payload is another job, and refused.
     pub payload: JobText,
@@ -66,7 +66,7 @@ pub struct Job {
 }
 
 /// Where a job stands. Whether somebody is working on it is for its lease to say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// To be done.
     Queued,
@@ -122,7 +122,7 @@ impl Job {
 }
 
 /// Everything a store keeps under the key of a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Its lease, and the number of its last event.
     pub slot: Slot,

@@ -21,7 +21,7 @@ pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 pub const LEASES_PER_OWNER: u32 = 10_000;
 
 /// Everything a store keeps about one key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// The number of the last event of the key.
     pub seq: Seq,
@@ -58,7 +58,7 @@ impl Slot {
 }
 
 /// A promise with a deadline: `owner` may act on the key, with `fence`, until `expires_at`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// Who holds it, as shown to people.
     pub owner: Owner,
@@ -90,7 +90,7 @@ impl Lease {
 }
 
 /// Somebody's request that the holder hands its lease over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The number of the event that announced it; answers name it.
     pub seq: Seq,
@@ -114,7 +114,7 @@ impl Request {
 }
 
 /// What a holder's silence means when it was asked to hand over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnSilence {
     /// The lease goes to whoever asked.
     Grant,
@@ -123,7 +123,7 @@ pub enum OnSilence {
 }
 
 /// What somebody who wants a lease brings along.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bid {
     /// Fixed before the first attempt, so that a repeated attempt is recognised.
     pub lease_id: LeaseId,

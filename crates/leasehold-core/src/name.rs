@@ -374,7 +374,7 @@ impl fmt::Display for Fence {
 }
 
 /// What else is known about a holder (display name, tab, reason …), for showing. Empty most of the time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(clippy::box_collection)] // a third of the size, in every one of a million leases
 pub struct Meta(Option<Box<BTreeMap<String, String>>>);
 

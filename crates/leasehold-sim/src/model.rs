@@ -2,8 +2,7 @@
 //! never. Time goes in steps of half a second. The rules are the real [`decide`], the holder's side the real [`Holder`];
 //! what is walked through is everything that can happen between them, within [`Bounds`].
 
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use leasehold_core::{
 };
 
 use crate::bug::Bug;
+use crate::walk::{self, Walk};
 
 /// How long a step of time is. The holder's margin is one step at this TTL.
 const STEP: Duration = Duration::from_millis(500);
@@ -41,15 +41,6 @@ pub struct Bounds {
     pub crashes: u8,
     /// How often a holder renews, at most.
     pub renewals: u8,
-}
-
-/// What was found.
-#[derive(Clone, Debug)]
-pub struct Walk {
-    /// How many different states there are.
-    pub states: usize,
-    /// The shortest way to a state that must not be, if there is one, and what is wrong with it.
-    pub counterexample: Option<(String, Vec<String>)>,
 }
 
 /// A client's attempt: which client, and which of its attempts.
@@ -125,42 +116,9 @@ impl std::fmt::Display for Move {
     }
 }
 
-/// Walks through every state that can be reached, nearest first. Of the states seen, only a hash of 64 bits is kept.
+/// Walks through every state that can be reached.
 pub fn walk(bounds: Bounds, bug: Option<Bug>) -> Walk {
-    let start = State::start(&bounds);
-    let mut known = HashSet::from([start.hash()]);
-    let mut came_from: Vec<(usize, Move)> = vec![(0, Move::Time(0))];
-    let mut frontier = vec![(0, start)];
-    while !frontier.is_empty() {
-        let mut next_frontier = Vec::new();
-        for (from, state) in frontier {
-            for (action, next) in state.successors(&bounds, bug) {
-                if !known.insert(next.hash()) {
-                    continue;
-                }
-                came_from.push((from, action));
-                if let Some(wrong) = next.wrong(&state) {
-                    let trace = trace(&came_from);
-                    return Walk { states: known.len(), counterexample: Some((wrong, trace)) };
-                }
-                next_frontier.push((came_from.len() - 1, next));
-            }
-        }
-        frontier = next_frontier;
-    }
-    Walk { states: known.len(), counterexample: None }
-}
-
-/// The way to the state that was found last.
-fn trace(came_from: &[(usize, Move)]) -> Vec<String> {
-    let mut at = came_from.len() - 1;
-    let mut moves = Vec::new();
-    while let Some((from, action)) = came_from.get(at).filter(|_| at != 0) {
-        moves.push(action.to_string());
-        at = *from;
-    }
-    moves.reverse();
-    moves
+    walk::walk(State::start(&bounds), |state| state.successors(&bounds, bug), State::wrong)
 }
 
 impl State {
@@ -178,12 +136,6 @@ impl State {
             copies: bounds.copies,
             crashes: bounds.crashes,
         }
-    }
-
-    fn hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        Hash::hash(self, &mut hasher);
-        hasher.finish()
     }
 
     /// What must not be in this state, or on the way here.

@@ -4,4 +4,5 @@
 
 mod bites;
 mod small;
+mod small_jobs;
 mod worlds;

@@ -1,7 +1,8 @@
 //! Every state of small worlds.
 
 use leasehold_sim::bug::Bug;
-use leasehold_sim::model::{Bounds, Walk, walk};
+use leasehold_sim::model::{Bounds, walk};
+use leasehold_sim::walk::Walk;
 
 const TWO: Bounds =
     Bounds { clients: 2, steps: 6, attempts: 1, retries: 1, copies: 1, crashes: 1, renewals: 1 };
