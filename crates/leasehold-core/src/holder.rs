@@ -27,6 +27,17 @@ pub fn heartbeat(ttl: Ttl) -> Duration {
     ttl.as_duration() / 3
 }
 
+/// How long after *sending* a request a holder may still act, when the answer said that so much is left of its lease. A
+/// door tells this to holders that have no [`Holder`] of their own.
+pub fn stop_after(left: Duration, ttl: Ttl) -> Duration {
+    left.saturating_sub(margin(ttl))
+}
+
+/// How long after sending a request such a holder sends the next one.
+pub fn renew_after(ttl: Ttl) -> Duration {
+    usable_heartbeat(heartbeat(ttl), ttl)
+}
+
 /// Plans the renewals of one lease. It does no IO and reads no clock; a thin shell does what it says.
 ///
 /// There are three kinds of method:
@@ -317,6 +328,16 @@ mod tests {
         holder.handle_handover_told(7, at(1_000), Ttl::from_secs(10).unwrap());
         holder.handle_handover_told(5, at(2_000), Ttl::from_secs(20).unwrap());
         assert_eq!(holder.deadline(), at(8_000));
+    }
+
+    #[test]
+    fn law_08_what_a_door_tells_is_what_a_holder_would_do() {
+        for seconds in [1, 2, 5, 30, 300, 86_400] {
+            let ttl = Ttl::from_secs(seconds).unwrap();
+            let mut holder = Holder::new(at(1_000), ttl);
+            assert_eq!(at(1_000) + stop_after(ttl.as_duration(), ttl), holder.deadline(), "{ttl}");
+            assert_eq!(holder.poll(at(1_000)), Action::Wait(at(1_000) + renew_after(ttl)), "{ttl}");
+        }
     }
 
     #[test]

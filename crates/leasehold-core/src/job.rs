@@ -25,8 +25,12 @@ impl JobText {
     /// The longest text, in bytes.
     pub const MAX_BYTES: usize = 64 * 1024;
 
-    /// Takes the text, if it is not too long.
+    /// Takes the text, if every store can keep it.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
+        if text.contains('\0') {
+            let rule = "it holds a NUL character, which databases cannot keep in a text";
+            return Err(Invalid::new("job text", "(not shown)", rule, "leave it out, or send it as JSON"));
+        }
         if text.len() > Self::MAX_BYTES {
             let rule = format!("at most {} bytes, this one has {}", Self::MAX_BYTES, text.len());
             let shown: String = text.chars().take(40).collect();

@@ -22,5 +22,5 @@ pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
 pub use holder::{Holder, Lost};
 pub use job::{Job, JobCommand, JobOutcome};
 pub use lease::{Command, Context, Decision, Held, Lease, OnSilence, Outcome, Slot, decide};
-pub use name::{Fence, Invalid, Key, LeaseId, Meta, Owner, Reason, RoomId};
+pub use name::{Fence, Invalid, JobId, Key, LeaseId, Meta, Owner, Reason, RoomId, WorkerName};
 pub use time::{HolderTime, StoreTime, Ttl};

@@ -170,6 +170,121 @@ impl RoomId {
     }
 }
 
+/// The name of a job at the jobs door: a collection, and an id in it. Both stand in an address as they are, so nobody has
+/// to escape anything.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(Key);
+
+impl JobId {
+    /// The longest collection, in bytes.
+    pub const MAX_COLLECTION_BYTES: usize = 128;
+
+    /// The longest id in a collection, in bytes.
+    pub const MAX_ID_BYTES: usize = 256;
+
+    /// What stands before the name in a key.
+    pub const DOOR: &'static str = "job/";
+
+    /// What a collection, and an id in it, look like, as a regular expression for those who describe them to others;
+    /// their lengths come on top.
+    pub const PATTERN: &'static str = r"^(\.{0,2}[A-Za-z0-9_=@,;:~+-]|\.{3})[A-Za-z0-9_=@,.;:~+-]*$";
+
+    /// Reads a collection and an id, or says which rule they break.
+    pub fn new(collection: &str, id: &str) -> Result<Self, Invalid> {
+        job_part("collection", collection, Self::MAX_COLLECTION_BYTES)?;
+        job_part("job id", id, Self::MAX_ID_BYTES)?;
+        Key::parse(&format!("{}{collection}/{id}", Self::DOOR)).map(Self)
+    }
+
+    /// Reads `collection/id`, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let Some((collection, id)) = text.split_once('/') else {
+            let rule = "a job is `collection/id`, this one has no collection";
+            return Err(Invalid::new("job", text, rule, "write it like `analyses/42`"));
+        };
+        Self::new(collection, id)
+    }
+
+    /// The job that a key stands for, if it is one that an address can name.
+    pub fn of(key: &Key) -> Option<Self> {
+        key.as_str().strip_prefix(Self::DOOR).and_then(|name| Self::parse(name).ok())
+    }
+
+    /// Whether names of jobs can begin like this: with part of a collection, or with a collection, a slash and part of an
+    /// id.
+    pub fn is_prefix(text: &str) -> bool {
+        let fits = |part: &str, most: usize| part.len() <= most && part.chars().all(is_job_char);
+        match text.split_once('/') {
+            None => fits(text, Self::MAX_COLLECTION_BYTES),
+            Some((collection, id)) => {
+                job_part("collection", collection, Self::MAX_COLLECTION_BYTES).is_ok()
+                    && fits(id, Self::MAX_ID_BYTES)
+            }
+        }
+    }
+
+    /// The name, `collection/id`.
+    pub fn as_str(&self) -> &str {
+        self.0.name()
+    }
+
+    /// What stands before the slash.
+    pub fn collection(&self) -> &str {
+        self.as_str().split_once('/').map_or("", |(collection, _)| collection)
+    }
+
+    /// What stands after the slash.
+    pub fn id(&self) -> &str {
+        self.as_str().split_once('/').map_or("", |(_, id)| id)
+    }
+
+    /// The key of the job's lease.
+    pub fn key(&self) -> &Key {
+        &self.0
+    }
+}
+
+fn is_job_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-=@,.;:~+".contains(c)
+}
+
+fn job_part(what: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
+    if text.is_empty() || text.len() > most || !text.chars().all(is_job_char) {
+        let rule = format!("a {what} is 1 to {most} of A-Z a-z 0-9 _ - = @ , . ; : ~ +");
+        return Err(Invalid::new(what, text, rule, "leave out or replace the other characters"));
+    }
+    if matches!(text, "." | "..") {
+        let rule = "in an address, `.` and `..` lead elsewhere";
+        return Err(Invalid::new(what, text, rule, "choose another name"));
+    }
+    Ok(())
+}
+
+/// What a worker calls itself, as shown to people.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerName(Box<str>);
+
+impl WorkerName {
+    /// The longest name, in characters: people read it.
+    pub const MAX_CHARS: usize = 64;
+
+    /// Reads a worker's name, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let chars = text.chars().count();
+        if !(1..=Self::MAX_CHARS).contains(&chars) {
+            let rule = format!("1 to {} characters, this one has {chars}", Self::MAX_CHARS);
+            return Err(Invalid::new("worker", text, rule, "say which worker it is, such as `worker-7`"));
+        }
+        printable("worker", text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Who holds a lease, as shown to people.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Arc<str>);
@@ -266,7 +381,7 @@ macro_rules! shown_as_text {
     )*};
 }
 
-shown_as_text!(Key, RoomId, Owner, Reason);
+shown_as_text!(Key, RoomId, JobId, WorkerName, Owner, Reason);
 
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
@@ -467,6 +582,41 @@ mod tests {
         }
         for other in ["run/a", "doc/a b", "doc/a/b"] {
             assert_eq!(RoomId::of(&Key::parse(other).unwrap()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_a_collection_and_an_id_that_an_address_can_carry_as_they_are() {
+        let job = JobId::new("analyses", "2026-11-15T12:00:00Z+~").unwrap();
+        assert_eq!((job.collection(), job.id()), ("analyses", "2026-11-15T12:00:00Z+~"));
+        assert_eq!(job.key().as_str(), "job/analyses/2026-11-15T12:00:00Z+~");
+        assert_eq!((JobId::of(job.key()), JobId::parse(job.as_str()).ok()), (Some(job.clone()), Some(job)));
+        assert!(JobId::new(&"c".repeat(128), &"i".repeat(256)).is_ok());
+        let long = ("c".repeat(129), "i".repeat(257));
+        for (collection, id) in [
+            ("", "1"),
+            ("a", ""),
+            (".", "1"),
+            ("a", ".."),
+            ("a b", "1"),
+            ("a", "1/2"),
+            ("a", "1%2F"),
+            ("会議", "1"),
+            ("a*", "1"),
+            (&long.0, "1"),
+            ("a", &long.1),
+        ] {
+            assert!(JobId::new(collection, id).is_err(), "{collection:?} {id:?}");
+        }
+        assert!(JobId::parse("42").unwrap_err().to_string().contains("analyses/42"));
+        for other in ["doc/a/b", "job/a", "job/a/b/c"] {
+            assert_eq!(JobId::of(&Key::parse(other).unwrap()), None, "{other}");
+        }
+        for (text, expected) in [("", true), ("ana", true), ("ana/", true), ("ana/4", true)] {
+            assert_eq!(JobId::is_prefix(text), expected, "{text}");
+        }
+        for text in ["/", "/4", "../4", "a/b/c", "a b", "a/ b"] {
+            assert!(!JobId::is_prefix(text), "{text}");
         }
     }
 

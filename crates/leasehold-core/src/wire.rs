@@ -4,6 +4,7 @@
 //! wall-clock times adds them. A lease id is in [`Granted`] alone, which is for the holder itself.
 
 pub mod documents;
+pub mod jobs;
 
 use std::collections::BTreeMap;
 

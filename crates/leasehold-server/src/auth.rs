@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{DecodingKey, EncodingKey, Header, Validation};
-use leasehold_core::{Owner, RoomId};
+use leasehold_core::{JobId, Owner, RoomId};
 use serde_json::{Map, Value, json};
 
 use crate::caller::{Caller, Grants, Level};
@@ -328,7 +328,7 @@ fn caller_of(claims: &Map<String, Value>) -> Result<Caller, Denied> {
     let shown = claims.get("name").and_then(Value::as_str).and_then(|name| Owner::parse(name).ok());
     let name = shown.as_ref().unwrap_or(&subject).to_string();
     let expires_at = claims.get("exp").and_then(whole_seconds);
-    Ok(Caller { name, subject, grants: grants_of(claims.get("documents"))?, expires_at })
+    Ok(Caller { name, subject, grants: grants_of(claims)?, expires_at })
 }
 
 /// Seconds since 1970, rounded down.
@@ -337,30 +337,65 @@ fn whole_seconds(number: &Value) -> Option<u64> {
     number.as_u64().or_else(|| number.as_f64().map(|seconds| seconds as u64))
 }
 
-const GRANTS_RULE: &str = "it is an object of a document's name, or the beginning of names and `*`, to \
-                           \"read\", \"lock\" or \"force\"";
+/// What a token says about one door: the claim that does, what its names are, and whether a pattern can be one.
+struct DoorClaim {
+    claim: &'static str,
+    what: &'static str,
+    is_pattern: fn(&str) -> bool,
+    add: fn(&mut Grants, &str, Level),
+}
 
-/// What the claim `documents` grants; nothing without one.
-fn grants_of(claim: Option<&Value>) -> Result<Grants, Denied> {
-    let wrong =
-        |what: &str| denied(format!("the claim `documents` {what}: {GRANTS_RULE}; issue it like that"));
+const DOOR_CLAIMS: [DoorClaim; 2] = [
+    DoorClaim { claim: "documents", what: "a document", is_pattern: is_document_pattern, add: Grants::add },
+    DoorClaim { claim: "jobs", what: "a job", is_pattern: is_job_pattern, add: Grants::add_job },
+];
+
+/// What the claims `documents` and `jobs` grant; nothing without them.
+fn grants_of(claims: &Map<String, Value>) -> Result<Grants, Denied> {
     let mut grants = Grants::default();
-    let Some(claim) = claim else { return Ok(grants) };
-    for (pattern, level) in claim.as_object().ok_or_else(|| wrong("is no object"))? {
-        let level = level.as_str().and_then(Level::parse).ok_or_else(|| wrong("has an unknown level"))?;
-        if !is_pattern(pattern) {
-            return Err(wrong("names something that cannot be a document"));
+    for door in &DOOR_CLAIMS {
+        if let Some(claim) = claims.get(door.claim) {
+            door.read(claim, &mut grants)?;
         }
-        grants.add(pattern, level);
     }
     Ok(grants)
 }
 
+impl DoorClaim {
+    fn read(&self, claim: &Value, grants: &mut Grants) -> Result<(), Denied> {
+        for (pattern, level) in claim.as_object().ok_or_else(|| self.wrong("is no object"))? {
+            let level = level.as_str().and_then(Level::parse);
+            let level = level.ok_or_else(|| self.wrong("has an unknown level"))?;
+            if !(self.is_pattern)(pattern) {
+                return Err(self.wrong(&format!("names something that cannot be {}", self.what)));
+            }
+            (self.add)(grants, pattern, level);
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, what: &str) -> Denied {
+        let Self { claim, what: thing, .. } = self;
+        let rule = format!(
+            "it is an object of {thing}'s name, or the beginning of names and `*`, to \"read\", \"lock\" or \"force\""
+        );
+        denied(format!("the claim `{claim}` {what}: {rule}; issue it like that"))
+    }
+}
+
 /// Whether it is the name of a document, or a beginning of one before a `*`.
-fn is_pattern(pattern: &str) -> bool {
+fn is_document_pattern(pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => prefix.is_empty() || RoomId::parse(prefix).is_ok(),
         None => RoomId::parse(pattern).is_ok(),
+    }
+}
+
+/// The same for a job, `collection/id`.
+fn is_job_pattern(pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => JobId::is_prefix(prefix),
+        None => JobId::parse(pattern).is_ok(),
     }
 }
 
@@ -477,21 +512,25 @@ pub struct Subject<'a> {
     pub id: &'a str,
     /// The name to show.
     pub name: &'a str,
-    /// What they may do: patterns and levels.
+    /// What they may do with documents: patterns and levels.
     pub documents: &'a [(&'a str, &'a str)],
+    /// What they may do with jobs.
+    pub jobs: &'a [(&'a str, &'a str)],
 }
 
 /// A token signed with a secret (HS256), valid from now on for this long: for development and for tests.
 pub fn mint(secret: &[u8], subject: &Subject<'_>, lifetime: Duration) -> Result<String, ConfigError> {
     let now = jsonwebtoken::get_current_timestamp();
-    let documents: Map<String, Value> =
-        subject.documents.iter().map(|(pattern, level)| ((*pattern).to_owned(), json!(level))).collect();
+    let claim = |grants: &[(&str, &str)]| -> Map<String, Value> {
+        grants.iter().map(|(pattern, level)| ((*pattern).to_owned(), json!(level))).collect()
+    };
     let claims = json!({
         "sub": subject.id,
         "name": subject.name,
         "iat": now,
         "exp": now.saturating_add(lifetime.as_secs()),
-        "documents": documents,
+        "documents": claim(subject.documents),
+        "jobs": claim(subject.jobs),
     });
     jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(secret)).map_err(|error| {
         ConfigError::new("a token", format!("it could not be signed: {error}"), "use another secret")
@@ -527,7 +566,8 @@ mod tests {
     #[test]
     fn claims_become_a_caller() {
         let exp = now() + HOUR;
-        let claims = json!({"sub": "anna", "name": "Anna", "exp": exp, "documents": {"minutes": "lock", "a.*": "read"}});
+        let claims = json!({"sub": "anna", "name": "Anna", "exp": exp,
+            "documents": {"minutes": "lock", "a.*": "read"}, "jobs": {"analyses/*": "lock", "reports/7": "force"}});
         let caller = ask(&open(|_| ()), &claims).unwrap();
         assert_eq!((caller.subject.as_str(), caller.name.as_str()), ("anna", "Anna"));
         assert_eq!(caller.expires_at, Some(exp));
@@ -535,6 +575,11 @@ mod tests {
         assert_eq!(
             [level("minutes"), level("a.b"), level("b")],
             [Some(Level::Lock), Some(Level::Read), None]
+        );
+        let level = |job: &str| caller.grants.job_level(&JobId::parse(job).unwrap());
+        assert_eq!(
+            [level("analyses/1"), level("reports/7"), level("reports/8")],
+            [Some(Level::Lock), Some(Level::Force), None]
         );
     }
 
@@ -569,6 +614,10 @@ mod tests {
             ("documents", json!({"zebra/x": "read"}), "cannot be a document"),
             ("documents", json!({"zebra**": "read"}), "cannot be a document"),
             ("documents", json!({"": "read"}), "cannot be a document"),
+            ("jobs", json!(["zebra"]), "no object"),
+            ("jobs", json!({"zebra": "read"}), "cannot be a job"),
+            ("jobs", json!({"zebra/1/*": "read"}), "cannot be a job"),
+            ("jobs", json!({"zebra/*": "write"}), "unknown level"),
         ];
         for (claim, value, said) in cases {
             let mut claims = good.clone();

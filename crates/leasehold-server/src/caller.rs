@@ -1,7 +1,7 @@
 //! Who is calling, and what they may do. No lease rule is here: only the question whose lease a request is about.
 
 use leasehold_core::lease::{Claim, Lease};
-use leasehold_core::{Invalid, LeaseId, Meta, Owner, RoomId, Slot};
+use leasehold_core::{Invalid, JobId, LeaseId, Meta, Owner, RoomId, Slot, WorkerName};
 use subtle::ConstantTimeEq;
 
 /// Somebody whose token was in order.
@@ -11,20 +11,20 @@ pub struct Caller {
     pub subject: Owner,
     /// The name to show.
     pub name: String,
-    /// What they may do, with which documents.
+    /// What they may do, with which documents and jobs.
     pub grants: Grants,
     /// When the token ends, in seconds since 1970.
     pub expires_at: Option<u64>,
 }
 
-/// What one may do with a document. Each includes those before it.
+/// What one may do with a document or a job. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// See who holds it.
     Read,
-    /// Hold it.
+    /// Hold it: lock the document, make the job and work on it.
     Lock,
-    /// Take it from others.
+    /// Take it from others, or have it done again.
     Force,
 }
 
@@ -49,23 +49,63 @@ impl Level {
     }
 }
 
-/// What a caller may do: a level for single documents, and for all whose names begin alike.
+/// What a caller may do, at each door.
 #[derive(Clone, Debug, Default)]
 pub struct Grants {
-    exact: std::collections::BTreeMap<String, Level>,
-    prefixes: std::collections::BTreeMap<String, Level>,
+    documents: Patterns,
+    jobs: Patterns,
 }
 
 impl Grants {
-    /// Everything, with every document.
+    /// Everything, with every document and every job.
     pub fn everything() -> Self {
         let mut grants = Self::default();
         grants.add("*", Level::Force);
+        grants.add_job("*", Level::Force);
         grants
     }
 
     /// Adds a grant for the document `pattern`, or for all that begin with it if it ends in `*`.
     pub fn add(&mut self, pattern: &str, level: Level) {
+        self.documents.add(pattern, level);
+    }
+
+    /// The same for jobs, whose names are `collection/id`.
+    pub fn add_job(&mut self, pattern: &str, level: Level) {
+        self.jobs.add(pattern, level);
+    }
+
+    /// All grants for documents, as patterns.
+    pub fn patterns(&self) -> impl Iterator<Item = (String, Level)> {
+        self.documents.all()
+    }
+
+    /// The highest level for a document; `None` when the caller must not even know of it.
+    pub fn level(&self, room: &RoomId) -> Option<Level> {
+        self.documents.level(room.as_str())
+    }
+
+    /// The same for a job.
+    pub fn job_level(&self, job: &JobId) -> Option<Level> {
+        self.jobs.level(job.as_str())
+    }
+
+    /// The exact names of documents, and the prefixes, none of which is contained in another: where to look for what may
+    /// be seen.
+    pub fn visible(&self) -> (Vec<&str>, Vec<&str>) {
+        self.documents.visible()
+    }
+}
+
+/// A level for single names, and for all names that begin alike.
+#[derive(Clone, Debug, Default)]
+struct Patterns {
+    exact: std::collections::BTreeMap<String, Level>,
+    prefixes: std::collections::BTreeMap<String, Level>,
+}
+
+impl Patterns {
+    fn add(&mut self, pattern: &str, level: Level) {
         let (map, name) = match pattern.strip_suffix('*') {
             Some(prefix) => (&mut self.prefixes, prefix),
             None => (&mut self.exact, pattern),
@@ -74,21 +114,18 @@ impl Grants {
         *known = level.max(*known);
     }
 
-    /// All grants, as patterns.
-    pub fn patterns(&self) -> impl Iterator<Item = (String, Level)> {
+    fn all(&self) -> impl Iterator<Item = (String, Level)> {
         let prefixes = self.prefixes.iter().map(|(prefix, level)| (format!("{prefix}*"), *level));
         prefixes.chain(self.exact.iter().map(|(name, level)| (name.clone(), *level)))
     }
 
-    /// The highest level for a document; `None` when the caller must not even know of it.
-    pub fn level(&self, room: &RoomId) -> Option<Level> {
-        let exact = self.exact.get(room.as_str()).copied();
-        let matching = self.prefixes.iter().filter(|(prefix, _)| room.as_str().starts_with(prefix.as_str()));
+    fn level(&self, name: &str) -> Option<Level> {
+        let exact = self.exact.get(name).copied();
+        let matching = self.prefixes.iter().filter(|(prefix, _)| name.starts_with(prefix.as_str()));
         exact.max(matching.map(|(_, level)| *level).max())
     }
 
-    /// The exact names, and the prefixes, none of which is contained in another: where to look for what may be seen.
-    pub fn visible(&self) -> (Vec<&str>, Vec<&str>) {
+    fn visible(&self) -> (Vec<&str>, Vec<&str>) {
         let covered = |name: &str, by: &String| by.as_str() != name && name.starts_with(by.as_str());
         let prefixes: Vec<&str> = self
             .prefixes
@@ -147,6 +184,12 @@ impl Caller {
     /// What a new lease of the caller says about them.
     pub fn meta(&self, tab: &TabId) -> Result<Meta, Invalid> {
         Meta::new([(NAME.to_owned(), self.name.clone()), (TAB.to_owned(), tab.as_str().to_owned())])
+    }
+
+    /// What a new attempt of the caller at a job says about them.
+    pub fn worker_meta(&self, worker: Option<&WorkerName>) -> Result<Meta, Invalid> {
+        let name = worker.map_or(self.name.as_str(), WorkerName::as_str);
+        Meta::new([(NAME.to_owned(), name.to_owned())])
     }
 
     /// The live lease of the slot, if the request is by its holder.
@@ -208,8 +251,23 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_for_documents_is_none_for_jobs() {
+        let mut grants = Grants::default();
+        grants.add("*", Level::Force);
+        grants.add_job("analyses/*", Level::Read);
+        grants.add_job("analyses/42", Level::Lock);
+        let level = |job: &str| grants.job_level(&JobId::parse(job).unwrap());
+        assert_eq!(level("analyses/1"), Some(Level::Read));
+        assert_eq!(level("analyses/42"), Some(Level::Lock));
+        assert_eq!(level("analyses2/1"), None);
+    }
+
+    #[test]
     fn without_grants_nothing_is_there() {
+        let job = JobId::parse("a/1").unwrap();
         assert_eq!(Grants::default().level(&room("x")), None);
+        assert_eq!(Grants::default().job_level(&job), None);
         assert_eq!(Grants::everything().level(&room("x")), Some(Level::Force));
+        assert_eq!(Grants::everything().job_level(&job), Some(Level::Force));
     }
 }

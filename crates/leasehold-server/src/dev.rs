@@ -29,7 +29,7 @@ impl Dev {
     pub fn new() -> Result<Self, ConfigError> {
         let secret = random_hex::<32>()?.into_bytes();
         let token = |(id, name): (&str, &str)| {
-            let subject = Subject { id, name, documents: &[("*", "force")] };
+            let subject = Subject { id, name, documents: &[("*", "force")], jobs: &[("*", "force")] };
             Ok((id.to_owned(), mint(&secret, &subject, LIFETIME)?))
         };
         let tokens = USERS.into_iter().map(token).collect::<Result<_, ConfigError>>()?;
@@ -79,7 +79,7 @@ fn random_hex<const BYTES: usize>() -> Result<String, ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::RoomId;
+    use leasehold_core::{JobId, RoomId};
 
     use super::*;
     use crate::caller::Level;
@@ -92,6 +92,7 @@ mod tests {
             let caller = dev.auth.authenticate(Some(&format!("Bearer {}", dev.tokens[user]))).unwrap();
             assert_eq!((caller.subject.as_str(), caller.name.as_str()), (user, name));
             assert_eq!(caller.grants.level(&RoomId::parse("x").unwrap()), Some(Level::Force));
+            assert_eq!(caller.grants.job_level(&JobId::parse("a/1").unwrap()), Some(Level::Force));
             let left = caller.expires_at.unwrap() - jsonwebtoken::get_current_timestamp();
             assert!((86_390..=86_400).contains(&left), "{left}");
         }

@@ -31,6 +31,9 @@ pub(crate) enum Code {
     Held,
     RequestedByAnother,
     LeaseOver,
+    JobNotFound,
+    JobDiffers,
+    JobRunning,
     TooLarge,
     UnsupportedMediaType,
     TooSlow,
@@ -53,7 +56,7 @@ const INTERNAL: Row = (
 );
 
 /// All of them, for the API page and for looking up.
-pub(crate) const CODES: [Row; 19] = [
+pub(crate) const CODES: [Row; 22] = [
     (
         Code::Invalid,
         StatusCode::BAD_REQUEST,
@@ -119,6 +122,27 @@ pub(crate) const CODES: [Row; 19] = [
         "他のユーザーが先に依頼しています",
     ),
     (Code::LeaseOver, StatusCode::GONE, "lease_over", "This lease id is over", "このロックは終了しました"),
+    (
+        Code::JobNotFound,
+        StatusCode::NOT_FOUND,
+        "job_not_found",
+        "There is no such job",
+        "ジョブが見つかりません",
+    ),
+    (
+        Code::JobDiffers,
+        StatusCode::CONFLICT,
+        "job_differs",
+        "There is a job with this id and another payload",
+        "同じ ID で内容の異なるジョブがあります",
+    ),
+    (
+        Code::JobRunning,
+        StatusCode::CONFLICT,
+        "job_running",
+        "Somebody is working on the job",
+        "ジョブは実行中です",
+    ),
     (Code::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too long", "本文が長すぎます"),
     (
         Code::UnsupportedMediaType,
@@ -220,6 +244,15 @@ impl Failure {
     pub(crate) fn lease_over(because: LossReason) -> Self {
         let detail = "draw a new lease id and acquire again".to_owned();
         Self { because: Some(because), detail: Some(detail), ..Self::new(Code::LeaseOver) }
+    }
+
+    /// The attempt at a job is over; somebody else may be working on it.
+    pub(crate) fn attempt_over(because: LossReason, held: Option<Held>) -> Self {
+        Self { held: held.map(Box::new), ..Self::lease_over(because) }
+    }
+
+    pub(crate) fn job_running(held: Held) -> Self {
+        Self { held: Some(Box::new(held)), ..Self::new(Code::JobRunning) }
     }
 
     pub(crate) fn retry_after(self, wait: Duration) -> Self {

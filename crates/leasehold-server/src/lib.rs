@@ -1,4 +1,4 @@
-//! The Leasehold server: edit locks for people, over HTTP and server-sent events.
+//! The Leasehold server: edit locks for people and jobs for workers, over HTTP and server-sent events.
 //!
 //! [`run`] serves a store on a listener until it is told to stop; the command `leasehold serve` only wires it up. The
 //! routes are thin: whose lease a request is about is found in [`caller`], what becomes of it in `leasehold-core`.
@@ -213,7 +213,7 @@ fn fixed_header(name: HeaderName, value: &'static str) -> SetResponseHeaderLayer
 }
 
 fn api() -> OpenApiRouter<Arc<App>> {
-    use routes::{events, handover, lists, locks, service};
+    use routes::{events, handover, jobs, lists, locks, service};
     OpenApiRouter::with_openapi(openapi::begin())
         .routes(routes!(locks::acquire, locks::renew, locks::release, locks::look))
         .routes(routes!(locks::leave))
@@ -225,6 +225,13 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(handover::request, handover::withdraw))
         .routes(routes!(handover::told))
         .routes(routes!(handover::answer))
+        .routes(routes!(jobs::create, jobs::look))
+        .routes(routes!(jobs::acquire))
+        .routes(routes!(jobs::refresh))
+        .routes(routes!(jobs::release))
+        .routes(routes!(jobs::complete))
+        .routes(routes!(jobs::fail))
+        .routes(routes!(jobs::reset))
         .routes(routes!(lists::documents))
         .routes(routes!(lists::audit))
         .routes(routes!(events::ticket))

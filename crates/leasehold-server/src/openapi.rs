@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use leasehold_core::wire::documents::{Held, Problem};
-use leasehold_core::{LeaseId, Reason, RoomId};
+use leasehold_core::{JobId, LeaseId, Reason, RoomId};
 use serde_json::{Value, json};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
@@ -16,10 +16,9 @@ pub(crate) fn begin() -> OpenApi {
         SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build());
     let mut components = ComponentsBuilder::new().schema_from::<Held>().schema_from::<Problem>().build();
     components.add_security_scheme("token", scheme);
-    let description =
-        "Only one at a time edits a document, and everybody else knows the moment that changes.";
+    let description = "Only one at a time edits a document or does a job, and everybody else knows the moment that changes.";
     let info = InfoBuilder::new()
-        .title("Leasehold: documents")
+        .title("Leasehold: documents and jobs")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(description))
         .build();
@@ -38,9 +37,8 @@ pub(crate) fn finish(openapi: &OpenApi) -> Value {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
             parameters_are_there_or_not(operation);
             let takes_body = operation.get("requestBody").is_some();
-            let about_room = path.contains("{roomId}");
             if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
-                add_refusals(responses, method, path, takes_body, about_room);
+                add_refusals(responses, method, path, takes_body);
             }
         }
     }
@@ -58,7 +56,14 @@ fn write_out_formats(part: &mut Value) {
         Some("uuid") => Some((LeaseId::PATTERN.to_owned(), Some((36, 36)))),
         Some("room-id") => Some((RoomId::PATTERN.to_owned(), Some((1, RoomId::MAX_BYTES)))),
         Some("room-id-or-empty") => Some((format!("^$|{}", RoomId::PATTERN), Some((0, RoomId::MAX_BYTES)))),
-        Some("reason") => Some((Reason::PATTERN.to_owned(), None)),
+        Some("collection") => Some((JobId::PATTERN.to_owned(), Some((1, JobId::MAX_COLLECTION_BYTES)))),
+        Some("job-id") => Some((JobId::PATTERN.to_owned(), Some((1, JobId::MAX_ID_BYTES)))),
+        Some("reason" | "printable") => Some((Reason::PATTERN.to_owned(), None)),
+        Some("job-text") => Some((r"^[^\u0000]*$".to_owned(), None)),
+        Some("any-json") => {
+            any_json(part);
+            None
+        }
         _ => None,
     };
     if let (Some((pattern, length)), Some(schema)) = (format, part.as_object_mut()) {
@@ -76,6 +81,14 @@ fn write_out_formats(part: &mut Value) {
     }
 }
 
+/// Any JSON at all, which the macros would describe as text.
+fn any_json(schema: &mut Value) {
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("type");
+        schema.remove("format");
+    }
+}
+
 /// A parameter that is missing is not `null`: it is not there.
 fn parameters_are_there_or_not(operation: &mut Value) {
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -88,20 +101,17 @@ fn parameters_are_there_or_not(operation: &mut Value) {
     }
 }
 
-fn add_refusals(
-    responses: &mut serde_json::Map<String, Value>,
-    method: &str,
-    path: &str,
-    takes_body: bool,
-    about_room: bool,
-) {
+fn add_refusals(responses: &mut serde_json::Map<String, Value>, method: &str, path: &str, takes_body: bool) {
     let is_api = path.starts_with("/api/");
     let mut statuses = vec![(503, "unavailable")];
     if is_api {
         statuses.extend([(400, "invalid"), (401, "unauthenticated"), (429, "too_many_requests")]);
     }
-    if about_room {
+    if path.contains("{roomId}") {
         statuses.extend([(404, "lock_not_found"), (403, "not_allowed")]);
+    }
+    if path.contains("{collection}") {
+        statuses.extend([(404, "job_not_found"), (403, "not_allowed")]);
     }
     if takes_body || method == "post" {
         statuses.extend([(408, "too_slow"), (413, "too_large"), (415, "unsupported_media_type")]);
@@ -155,7 +165,7 @@ fn lock_state_schema() -> Value {
 
 fn problem_schema() -> Value {
     let codes: Vec<&str> = CODES.iter().map(|row| row.2).collect();
-    let held_codes = ["held", "requested_by_another"];
+    let held_codes = ["held", "requested_by_another", "job_running"];
     let base = json!({
         "type": "object",
         "required": ["type", "title", "status", "code"],
@@ -189,7 +199,7 @@ nav a { margin-right: 1rem }";
 /// A page that shows the document to people. It loads nothing from anywhere, and needs no script.
 pub(crate) fn page(document: &Value) -> String {
     let mut body = String::new();
-    for tag in ["Locks", "Hand-over", "Events", "Operating"] {
+    for tag in ["Locks", "Hand-over", "Events", "Jobs", "Operating"] {
         let _ = write!(body, "<h2 id=\"{tag}\">{tag}</h2>");
         for (path, method, operation) in operations(document, tag) {
             write_operation(&mut body, path, method, operation);
@@ -203,7 +213,7 @@ pub(crate) fn page(document: &Value) -> String {
          <title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>\
          <p>Version {version}. {description} The same for programs: <a href=\"/openapi.json\">openapi.json</a>.</p>\
          <nav><a href=\"#Locks\">Locks</a><a href=\"#Hand-over\">Hand-over</a><a href=\"#Events\">Events</a>\
-         <a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
+         <a href=\"#Jobs\">Jobs</a><a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
          <p>Every call carries <code>Authorization: Bearer TOKEN</code> unless it says otherwise. Whose lock a call is about: \
          the header <code>Lease-Id</code>, else the user's tab (<code>X-Tab-ID</code>, <code>-</code> without one). \
          Any call can be refused with 400, 401, 408, 413, 415, 429 or 503 and a <a href=\"#type-Problem\">Problem</a>; \

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use leasehold_core::lease::Bid;
 use leasehold_core::wire::Secret;
-use leasehold_core::{LeaseId, RoomId};
+use leasehold_core::{JobId, LeaseId, RoomId};
 use serde::de::DeserializeOwned;
 
 use crate::App;
@@ -108,12 +108,17 @@ impl Session {
         match self.caller.grants.level(&room) {
             // The same as for a document that is there and not locked: whether it exists is nobody else's business.
             None => Err(Failure::new(Code::LockNotFound)),
-            Some(level) if level < needed => {
-                let (level, needed) = (level.as_str(), needed.as_str());
-                let detail = format!("it allows {level} on this document, and this needs {needed}");
-                Err(Failure::new(Code::NotAllowed).because_of(detail))
-            }
-            Some(_) => Ok(room),
+            Some(level) => enough(level, needed, "document").map(|()| room),
+        }
+    }
+
+    /// The job, if the caller may know of it and do this much with it.
+    pub(crate) fn job(&self, collection: &str, id: &str, needed: Level) -> Result<JobId, Failure> {
+        let job = JobId::new(collection, id)?;
+        match self.caller.grants.job_level(&job) {
+            // The same as for a job that is not there.
+            None => Err(Failure::new(Code::JobNotFound)),
+            Some(level) => enough(level, needed, "job").map(|()| job),
         }
     }
 
@@ -133,6 +138,15 @@ impl Session {
         let meta = self.caller.meta(&self.tab)?;
         Ok(Bid { lease_id, owner: self.caller.subject.clone(), ttl: app.config.ttl, meta })
     }
+}
+
+fn enough(level: Level, needed: Level, what: &str) -> Result<(), Failure> {
+    if level >= needed {
+        return Ok(());
+    }
+    let (level, needed) = (level.as_str(), needed.as_str());
+    let detail = format!("it allows {level} on this {what}, and this needs {needed}");
+    Err(Failure::new(Code::NotAllowed).because_of(detail))
 }
 
 /// A JSON body, read whole within the limits.

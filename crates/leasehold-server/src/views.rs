@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold_core::event::{EndReason, Event, EventKind};
+use leasehold_core::job::{Job, Record, Status};
 use leasehold_core::lease::{self, Lease, Request};
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::Secret;
@@ -11,7 +12,10 @@ use leasehold_core::wire::documents::{
     Asked, Checked, DocumentEvent, EventName, Grant, HandoverRequest, Heartbeat, Held, Holder, LockState,
     LockView, UnlockReason,
 };
-use leasehold_core::{LeaseId, Meta, Owner, RoomId, Slot, StoreTime};
+use leasehold_core::wire::jobs::{
+    JobFinished, JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus, value_of,
+};
+use leasehold_core::{JobId, LeaseId, Meta, Owner, RoomId, Slot, StoreTime};
 
 use crate::App;
 use crate::caller::{Caller, Holds, shown_name};
@@ -203,4 +207,85 @@ fn tell_end(view: &mut DocumentEvent, because: &EndReason) {
     view.reason = Some(reason);
     view.by = by.map(Owner::to_string);
     view.note = note.map(|note| note.as_str().to_owned());
+}
+
+// --- jobs ---
+
+/// A job as the caller may see it. The lease in the record, if any, is live.
+pub(crate) fn job_state(id: &JobId, job: &Job, slot: &Slot, caller: &Caller, moment: Moment) -> JobState {
+    JobState {
+        collection: id.collection().to_owned(),
+        id: id.id().to_owned(),
+        status: job_status(job, slot),
+        payload: value_of(job.payload.as_str()),
+        attempts: job.attempts,
+        max_attempts: job.max_attempts,
+        finished: job_finished(job),
+        held: slot.lease.as_ref().map(|lease| held(&lease::Held::from(lease), caller, moment)),
+    }
+}
+
+/// Whether somebody is working on it is for its lease to say.
+fn job_status(job: &Job, slot: &Slot) -> JobStatus {
+    match &job.status {
+        Status::Ready { .. } => JobStatus::Ready,
+        Status::Failed { .. } => JobStatus::Failed,
+        Status::Queued if slot.lease.is_some() => JobStatus::Running,
+        Status::Queued => JobStatus::Queued,
+    }
+}
+
+fn job_finished(job: &Job) -> JobFinished {
+    match &job.status {
+        Status::Queued => JobFinished::default(),
+        Status::Ready { result, by } => {
+            JobFinished { result: Some(value_of(result.as_str())), error: None, finished_by: Some(by.get()) }
+        }
+        Status::Failed { error, by } => JobFinished {
+            result: None,
+            error: Some(error.as_str().to_owned()),
+            finished_by: by.map(leasehold_core::Fence::get),
+        },
+    }
+}
+
+pub(crate) fn job_granted(lease: &Lease, job: &Job, recovered: bool, moment: Moment) -> JobGranted {
+    JobGranted {
+        acquired: true,
+        lease_id: secret(lease.lease_id),
+        fence: lease.fence.get(),
+        hold: job_hold(lease, moment),
+        attempt: job.attempts,
+        max_attempts: job.max_attempts,
+        recovered,
+        payload: value_of(job.payload.as_str()),
+    }
+}
+
+pub(crate) fn job_refused(
+    reason: JobRefusal,
+    job: &Job,
+    record: &Record,
+    caller: &Caller,
+    moment: Moment,
+) -> JobRefused {
+    let lease = record.slot.lease.as_ref();
+    JobRefused {
+        acquired: false,
+        reason,
+        status: job_status(job, &record.slot),
+        finished: job_finished(job),
+        held: lease.map(|lease| held(&lease::Held::from(lease), caller, moment)),
+    }
+}
+
+pub(crate) fn job_hold(lease: &Lease, moment: Moment) -> JobHold {
+    let left = moment.left(lease.expires_at);
+    JobHold {
+        expires_at: moment.shown(lease.expires_at),
+        expires_in_ms: whole_millis(left),
+        ttl_seconds: lease.ttl.as_millis() / 1_000,
+        refresh_after_ms: whole_millis(leasehold_core::holder::renew_after(lease.ttl)),
+        stop_after_ms: whole_millis(leasehold_core::holder::stop_after(left, lease.ttl)),
+    }
 }

@@ -74,7 +74,8 @@ pub(crate) fn documents_with(address: SocketAddr, token: &str) -> Documents {
 pub(crate) fn token(user: &str, lifetime: Duration) -> String {
     let level = if user == "boss" { "force" } else { "lock" };
     let name = format!("{}{}", user[..1].to_uppercase(), &user[1..]);
-    mint(SECRET, &Subject { id: user, name: &name, documents: &[("*", level)] }, lifetime).unwrap()
+    let subject = Subject { id: user, name: &name, documents: &[("*", level)], jobs: &[("*", level)] };
+    mint(SECRET, &subject, lifetime).unwrap()
 }
 
 pub(crate) fn room(name: &str) -> RoomId {

@@ -9,14 +9,14 @@ use super::{OnSilenceView, Secret};
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// Who holds a document, as everybody who may see the document sees it.
+/// Who holds a document or works on a job, as everybody who may see it sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Holder {
     /// The subject of the holder's token.
     #[cfg_attr(feature = "openapi", schema(example = "user-a"))]
     pub id: String,
-    /// The name to show; the subject if the token had none.
+    /// The name to show: the worker's own, or that in the token; the subject if there is neither.
     #[cfg_attr(feature = "openapi", schema(example = "Anna"))]
     pub name: String,
 }
@@ -378,7 +378,7 @@ pub struct HeartbeatResult {
 }
 
 /// A whole number. JSON does not tell `7` from `7.0`, and some languages write the latter.
-fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+pub(super) fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     struct Whole;
     impl serde::de::Visitor<'_> for Whole {
         type Value = u64;
@@ -404,7 +404,7 @@ fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 }
 
 /// The same, where it may be missing.
-fn maybe_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+pub(super) fn maybe_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     struct Number(#[serde(deserialize_with = "whole")] u64);
     Ok(Option::<Number>::deserialize(from)?.map(|number| number.0))
@@ -555,7 +555,7 @@ pub struct Problem {
     /// What exactly, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Who holds the document, where that is what went wrong.
+    /// Who holds the document or works on the job, where that is what went wrong.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     /// Why the lease id that was sent is over.
@@ -567,7 +567,7 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Held {
-    /// Who holds the document.
+    /// Who holds the document, or works on the job.
     pub holder: Holder,
     /// The fence of their lock, to name when you take it over or request it.
     pub fence: u64,
@@ -576,7 +576,7 @@ pub struct Held {
     pub expires_at: String,
     /// The same from now on.
     pub expires_in_ms: u64,
-    /// Whether it is you, in another tab.
+    /// Whether it is you, in another tab or worker.
     pub same_user: bool,
 }
 

@@ -1,10 +1,11 @@
-//! The addresses of the documents door, one file per kind of call, each as thin as can be: parse, ask the store, show.
+//! The addresses of the documents and the jobs door, one file per kind of call, each as thin as can be: parse, ask the store, show.
 
 // The macro that describes a route names its types in full.
 #![allow(unused_qualifications)]
 
 pub(crate) mod events;
 pub(crate) mod handover;
+pub(crate) mod jobs;
 pub(crate) mod lists;
 pub(crate) mod locks;
 pub(crate) mod service;

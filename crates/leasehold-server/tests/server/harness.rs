@@ -73,12 +73,21 @@ impl House {
 
     /// Somebody who may do everything.
     pub fn user(&self, subject: &str) -> User {
-        self.user_with(subject, json!({ "*": "force" }))
+        self.user_with_claims(subject, json!({ "*": "force" }), json!({ "*": "force" }))
     }
 
-    /// Somebody with these grants.
+    /// Somebody with these grants for documents, and none for jobs.
     pub fn user_with(&self, subject: &str, documents: Value) -> User {
-        let token = token(json!({ "sub": subject, "documents": documents, "exp": far_away() }));
+        self.user_with_claims(subject, documents, json!({}))
+    }
+
+    /// Somebody with these grants for jobs, and none for documents.
+    pub fn worker_with(&self, subject: &str, jobs: Value) -> User {
+        self.user_with_claims(subject, json!({}), jobs)
+    }
+
+    fn user_with_claims(&self, subject: &str, documents: Value, jobs: Value) -> User {
+        let token = token(json!({ "sub": subject, "documents": documents, "jobs": jobs, "exp": far_away() }));
         User {
             router: self.router.clone(),
             headers: vec![("authorization".into(), format!("Bearer {token}"))],

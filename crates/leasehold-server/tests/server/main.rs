@@ -6,6 +6,7 @@ mod api;
 mod audit;
 mod connections;
 mod harness;
+mod jobs;
 mod matrix;
 mod openapi;
 mod stores;

@@ -1,4 +1,4 @@
-//! Who may do what: every role on every call, with its own document, another's, and one that it has no grant for.
+//! Who may do what: every role on every call, with its own document or job, another's, and one that it has no grant for.
 //!
 //! What one has no grant for is answered the same on every call, byte for byte, whether or not anything is there.
 
@@ -149,6 +149,127 @@ async fn without_a_token_every_call_is_refused_alike() {
             answer.refused(401, "unauthenticated");
             bodies.insert(answer.bytes.to_vec());
         }
+    }
+    assert_eq!(bodies.len(), 1);
+}
+
+// --- jobs ---
+
+/// Every call about a job: what it is, and what it sends about an attempt with this fence.
+fn job_calls() -> Vec<Call> {
+    let claim = |fence: u64| json!({ "lease_id": HELD, "fence": fence });
+    vec![
+        ("create", Method::PUT, "", |_| json!({ "payload": { "page": 7 } })),
+        ("look", Method::GET, "", |_| Value::Null),
+        ("acquire", Method::POST, "/acquire", |_| Value::Null),
+        ("acquire again", Method::POST, "/acquire", |_| json!({ "lease_id": HELD })),
+        ("refresh", Method::POST, "/refresh", claim),
+        (
+            "complete",
+            Method::POST,
+            "/complete",
+            |fence| json!({ "lease_id": HELD, "fence": fence, "result": 1 }),
+        ),
+        ("fail", Method::POST, "/fail", |fence| json!({ "lease_id": HELD, "fence": fence, "error": "no" })),
+        ("release", Method::POST, "/release", claim),
+        ("reset", Method::POST, "/reset", |_| Value::Null),
+    ]
+}
+
+async fn job_call(user: &User, (_, method, path, body): &Call, job: &str, fence: u64) -> Answer {
+    let body = body(fence);
+    let body = (!body.is_null()).then(|| body.to_string());
+    user.call(method.clone(), &format!("/api/jobs/{job}{path}"), body).await
+}
+
+/// What each call answers, by role: to the worker itself, and about another's attempt, whose lease id got out.
+fn expected_of_job(role: &str, what: &str, own: bool) -> (u16, &'static str) {
+    match (role, what, own) {
+        (_, "look", _) => (200, ""),
+        ("read", ..) => (403, "not_allowed"),
+        // Not getting it is no error.
+        (_, "create" | "acquire" | "acquire again", _) => (200, ""),
+        (_, "refresh" | "complete" | "fail" | "release", false) => (403, "not_holder"),
+        (_, "refresh" | "fail", true) => (200, ""),
+        (_, "complete" | "release", true) => (204, ""),
+        ("lock", "reset", _) => (403, "not_allowed"),
+        ("force", "reset", _) => (409, "job_running"),
+        other => panic!("{other:?} is not in the table"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_role_on_every_call_with_its_own_and_anothers_job() {
+    for role in ["read", "lock", "force"] {
+        for own in [true, false] {
+            for one in job_calls() {
+                let house = House::new();
+                let user = house.worker_with("user-a", json!({ "analyses/*": role }));
+                let owner = house.user(if own { "user-a" } else { "user-b" });
+                let create = Some(json!({ "payload": { "page": 7 } }).to_string());
+                owner.call(Method::PUT, "/api/jobs/analyses/42", create).await.ok();
+                let grant =
+                    owner.post("/api/jobs/analyses/42/acquire", json!({ "lease_id": HELD })).await.ok();
+                let answer = job_call(&user, &one, "analyses/42", grant["fence"].as_u64().unwrap()).await;
+                let found = match answer.status.is_success() {
+                    true => (answer.status.as_u16(), String::new()),
+                    false => answer.code(),
+                };
+                let (status, code) = expected_of_job(role, one.0, own);
+                assert_eq!(
+                    found,
+                    (status, code.to_owned()),
+                    "{role} {} own: {own}: {:?}",
+                    one.0,
+                    answer.bytes
+                );
+                if !own {
+                    assert_eq!(
+                        owner.get("/api/jobs/analyses/42").await.ok()["status"],
+                        "RUNNING",
+                        "{}",
+                        one.0
+                    );
+                    let shown = String::from_utf8_lossy(&answer.bytes).into_owned();
+                    assert!(!shown.contains(HELD), "{}: {shown}", one.0);
+                }
+                house.end().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_one_has_no_grant_for_is_not_there() {
+    let house = House::new();
+    let create = Some(json!({ "payload": 1 }).to_string());
+    house.user("user-b").call(Method::PUT, "/api/jobs/analyses/42", create).await.ok();
+    house.user("user-b").post("/api/jobs/analyses/42/acquire", json!({ "lease_id": HELD })).await.ok();
+    let outsiders = [
+        house.user_with("user-a", json!({ "*": "force" })),
+        house.worker_with("user-a", json!({ "analyses/4": "force", "analyses2/*": "force", "x*": "force" })),
+    ];
+    let absent = house.user("user-c").get("/api/jobs/analyses/absent").await;
+    absent.refused(404, "job_not_found");
+    for user in outsiders {
+        for one in job_calls() {
+            for job in ["analyses/42", "analyses/absent"] {
+                let answer = job_call(&user, &one, job, 1).await;
+                assert_eq!((answer.status, &answer.bytes), (absent.status, &absent.bytes), "{} {job}", one.0);
+                assert_eq!(answer.headers, absent.headers, "{} {job}", one.0);
+            }
+        }
+    }
+    // Whoever may see it is told the same about a job that is not there, on every call but the one that makes it.
+    for one in job_calls().into_iter().filter(|one| one.0 != "create") {
+        let answer = job_call(&house.user("user-c"), &one, "analyses/absent", 1).await;
+        assert_eq!((answer.status, &answer.bytes), (absent.status, &absent.bytes), "{}", one.0);
+    }
+    let mut bodies = std::collections::BTreeSet::new();
+    for one in job_calls() {
+        let answer = job_call(&house.stranger(), &one, "analyses/42", 1).await;
+        answer.refused(401, "unauthenticated");
+        bodies.insert(answer.bytes.to_vec());
     }
     assert_eq!(bodies.len(), 1);
 }

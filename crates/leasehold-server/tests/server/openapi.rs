@@ -24,6 +24,7 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
         "GET /api/documents/{roomId}/events",
         "GET /api/documents/{roomId}/lock",
         "GET /api/events",
+        "GET /api/jobs/{collection}/{id}",
         "GET /healthz",
         "GET /metrics",
         "GET /readyz",
@@ -37,8 +38,15 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
         "POST /api/documents/{roomId}/lock/request/told",
         "POST /api/documents/{roomId}/lock/resume",
         "POST /api/documents/{roomId}/lock/take-over",
+        "POST /api/jobs/{collection}/{id}/acquire",
+        "POST /api/jobs/{collection}/{id}/complete",
+        "POST /api/jobs/{collection}/{id}/fail",
+        "POST /api/jobs/{collection}/{id}/refresh",
+        "POST /api/jobs/{collection}/{id}/release",
+        "POST /api/jobs/{collection}/{id}/reset",
         "POST /api/tickets",
         "PUT /api/documents/{roomId}/lock",
+        "PUT /api/jobs/{collection}/{id}",
     ];
     assert_eq!(calls, expected);
     assert_eq!(unresolved(&document, &document), [""; 0]);

@@ -1,0 +1,361 @@
+//! Jobs: work that is to be done once. Make it, acquire it, keep it, say what it came to.
+//!
+//! Who holds a job, and what becomes of it, is decided in `leasehold-core`; here is only whose word counts. A lease id is
+//! in the body of each call by a worker, and in the one answer that gives it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use leasehold_core::job::{Job, JobText};
+use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::wire::Secret;
+use leasehold_core::wire::jobs::{
+    AcquireJob, CompleteJob, CreateJob, FailJob, JobAcquired, JobFailed, JobHold, JobRefusal, JobState,
+    RefreshJob, ReleaseJob, text_of, value_of,
+};
+use leasehold_core::{Fence, Invalid, JobCommand, JobId, JobOutcome, LeaseId, Ttl, WorkerName};
+use leasehold_store::JobApplied;
+
+use super::new_lease_id;
+use crate::App;
+use crate::caller::{Level, is_same};
+use crate::error::{Code, Failure};
+use crate::session::{Body, OptionalBody, Session};
+use crate::views::{self, Moment};
+
+/// How long an attempt lasts without a refresh, unless the worker says otherwise.
+const TTL: Duration = Duration::from_secs(300);
+
+/// Which job a call is about.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[allow(dead_code)] // describes it; the routes take it apart by themselves
+pub(crate) struct JobPath {
+    /// The collection
+    #[param(format = "collection", example = "analyses")]
+    collection: String,
+    /// The id in it
+    #[param(format = "job-id", example = "42")]
+    id: String,
+}
+
+/// Make a job
+///
+/// Asking again with the same payload is safe. Jobs that are finished are kept for 30 days.
+#[utoipa::path(
+    put, path = "/api/jobs/{collection}/{id}", tag = "Jobs",
+    params(JobPath),
+    request_body = CreateJob,
+    responses((status = 201, body = JobState, description = "It is there now"),
+              (status = 200, body = JobState, description = "It was there before"),
+              (status = 409, description = "There is a job with this id and another payload"))
+)]
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+    Body(body): Body<CreateJob>,
+) -> Result<(StatusCode, Json<JobState>), Failure> {
+    let id = session.job(&collection, &id, Level::Lock)?;
+    let payload = job_text(&text_of(&body.payload))?;
+    let command = JobCommand::Create { payload, max_attempts: max_attempts(body.max_attempts)? };
+    let applied = app.apply_job(&id, command).await?;
+    let job = job_of(&applied)?;
+    let status = match applied.outcome {
+        JobOutcome::Created => StatusCode::CREATED,
+        JobOutcome::Exists => StatusCode::OK,
+        // Somebody wrote the same JSON in another way, which this door does not see.
+        JobOutcome::Differs if value_of(job.payload.as_str()) == body.payload => StatusCode::OK,
+        JobOutcome::Differs => {
+            let detail = "the same id always stands for the same work; choose another id";
+            return Err(Failure::new(Code::JobDiffers).because_of(detail));
+        }
+        _ => return Err(refused(&app, &session, applied)),
+    };
+    Ok((status, Json(state(&app, &session, &id, job, &applied))))
+}
+
+/// Look at a job
+#[utoipa::path(
+    get, path = "/api/jobs/{collection}/{id}", tag = "Jobs",
+    params(JobPath),
+    responses((status = 200, body = JobState))
+)]
+pub(crate) async fn look(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+) -> Result<Json<JobState>, Failure> {
+    let id = session.job(&collection, &id, Level::Read)?;
+    let applied = app.apply_job(&id, JobCommand::Settle).await?;
+    Ok(Json(state(&app, &session, &id, job_of(&applied)?, &applied)))
+}
+
+fn state(app: &App, session: &Session, id: &JobId, job: &Job, applied: &JobApplied) -> JobState {
+    views::job_state(id, job, &applied.record.slot, &session.caller, Moment::new(app, applied.now))
+}
+
+/// Begin with a job
+///
+/// Not getting it is no error: `acquired` is `false`, and `reason` says why. Send a `lease_id` of your own, so that you can
+/// repeat the call when its answer got lost.
+#[utoipa::path(
+    post, path = "/api/jobs/{collection}/{id}/acquire", tag = "Jobs",
+    params(JobPath),
+    request_body = Option<AcquireJob>,
+    responses((status = 200, body = JobAcquired),
+              (status = 410, description = "The lease id that you sent is over"))
+)]
+pub(crate) async fn acquire(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+    OptionalBody(body): OptionalBody<AcquireJob>,
+) -> Result<Json<JobAcquired>, Failure> {
+    let id = session.job(&collection, &id, Level::Lock)?;
+    let applied = app.apply_job(&id, JobCommand::Acquire(bid(&session, &body)?)).await?;
+    let job = job_of(&applied)?;
+    let (record, moment) = (&applied.record, Moment::new(&app, applied.now));
+    let no = |reason| {
+        app.metrics.refused();
+        let refused = views::job_refused(reason, job, record, &session.caller, moment);
+        Ok(Json(JobAcquired::Refused(Box::new(refused))))
+    };
+    match &applied.outcome {
+        JobOutcome::Acquired { lease, recovered } => {
+            let granted = views::job_granted(lease, job, *recovered, moment);
+            Ok(Json(JobAcquired::Granted(Box::new(granted))))
+        }
+        JobOutcome::AlreadyFinished => no(JobRefusal::AlreadyFinished),
+        JobOutcome::Locked(_) => no(JobRefusal::Locked),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+fn bid(session: &Session, body: &AcquireJob) -> Result<Bid, Failure> {
+    let given = body.lease_id.as_ref().map(|secret| LeaseId::parse(&secret.0)).transpose()?;
+    let worker = body.worker.as_deref().map(WorkerName::parse).transpose()?;
+    Ok(Bid {
+        lease_id: given.map_or_else(new_lease_id, Ok)?,
+        owner: session.caller.subject.clone(),
+        ttl: ttl(body.ttl_seconds)?.map_or_else(|| Ttl::new(TTL), Ok)?,
+        meta: session.caller.worker_meta(worker.as_ref())?,
+    })
+}
+
+/// Go on with a job
+///
+/// `refresh_after_ms` after the last time, until the job is done.
+#[utoipa::path(
+    post, path = "/api/jobs/{collection}/{id}/refresh", tag = "Jobs",
+    params(JobPath),
+    request_body = RefreshJob,
+    responses((status = 200, body = JobHold),
+              (status = 410, description = "The attempt is over: stop"))
+)]
+pub(crate) async fn refresh(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+    Body(body): Body<RefreshJob>,
+) -> Result<Json<JobHold>, Failure> {
+    let id = session.job(&collection, &id, Level::Lock)?;
+    let (claim, ttl) = (claim(&body.lease_id, body.fence)?, ttl(body.ttl_seconds)?);
+    let applied = app.as_worker(&session, &id, claim, JobCommand::Refresh { claim, ttl }).await?;
+    match &applied.outcome {
+        JobOutcome::Refreshed(lease) => {
+            app.metrics.renewed();
+            Ok(Json(views::job_hold(lease, Moment::new(&app, applied.now))))
+        }
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// Give a job back unfinished
+#[utoipa::path(
+    post, path = "/api/jobs/{collection}/{id}/release", tag = "Jobs",
+    params(JobPath),
+    request_body = ReleaseJob,
+    responses((status = 204, description = "It is anybody's again"),
+              (status = 410, description = "The attempt was over before"))
+)]
+pub(crate) async fn release(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+    Body(body): Body<ReleaseJob>,
+) -> Result<StatusCode, Failure> {
+    let id = session.job(&collection, &id, Level::Lock)?;
+    let claim = claim(&body.lease_id, body.fence)?;
+    let applied = app.as_worker(&session, &id, claim, JobCommand::Release(claim)).await?;
+    match &applied.outcome {
+        JobOutcome::Released => Ok(StatusCode::NO_CONTENT),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// A job is done
+///
+/// Whoever asks for it from now on gets the result. Asking again is safe.
+#[utoipa::path(
+    post, path = "/api/jobs/{collection}/{id}/complete", tag = "Jobs",
+    params(JobPath),
+    request_body = CompleteJob,
+    responses((status = 204, description = "It is ready"),
+              (status = 410, description = "The attempt is over: the result was not kept"))
+)]
+pub(crate) async fn complete(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+    Body(body): Body<CompleteJob>,
+) -> Result<StatusCode, Failure> {
+    let id = session.job(&collection, &id, Level::Lock)?;
+    let (claim, result) = (claim(&body.lease_id, body.fence)?, job_text(&text_of(&body.result))?);
+    let applied = app.as_worker(&session, &id, claim, JobCommand::Complete { claim, result }).await?;
+    match &applied.outcome {
+        JobOutcome::Completed => Ok(StatusCode::NO_CONTENT),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// An attempt at a job failed
+///
+/// It is tried again if that makes sense and there are attempts left; otherwise the job has failed.
+#[utoipa::path(
+    post, path = "/api/jobs/{collection}/{id}/fail", tag = "Jobs",
+    params(JobPath),
+    request_body = FailJob,
+    responses((status = 200, body = JobFailed),
+              (status = 410, description = "The attempt was over before"))
+)]
+pub(crate) async fn fail(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+    Body(body): Body<FailJob>,
+) -> Result<Json<JobFailed>, Failure> {
+    let id = session.job(&collection, &id, Level::Lock)?;
+    let (claim, error) = (claim(&body.lease_id, body.fence)?, job_text(&body.error)?);
+    let command = JobCommand::Fail { claim, error, retryable: body.retryable.unwrap_or(true) };
+    let applied = app.as_worker(&session, &id, claim, command).await?;
+    match applied.outcome {
+        JobOutcome::Failed { again } => Ok(Json(JobFailed { again })),
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+/// Have a job done all over again
+///
+/// Whatever it came to. Not while somebody works on it. Needs `force` on the job.
+#[utoipa::path(
+    post, path = "/api/jobs/{collection}/{id}/reset", tag = "Jobs",
+    params(JobPath),
+    responses((status = 200, body = JobState),
+              (status = 409, description = "Somebody is working on it"))
+)]
+pub(crate) async fn reset(
+    State(app): State<Arc<App>>,
+    session: Session,
+    Path((collection, id)): Path<(String, String)>,
+) -> Result<Json<JobState>, Failure> {
+    let id = session.job(&collection, &id, Level::Force)?;
+    let applied = app.apply_job(&id, JobCommand::Reset).await?;
+    match &applied.outcome {
+        JobOutcome::Reset => {
+            tracing::info!(job = %id, by = %session.caller.subject, "a job was reset");
+            Ok(Json(state(&app, &session, &id, job_of(&applied)?, &applied)))
+        }
+        JobOutcome::Locked(held) => {
+            let moment = Moment::new(&app, applied.now);
+            Err(Failure::job_running(views::held(held, &session.caller, moment)))
+        }
+        _ => Err(refused(&app, &session, applied)),
+    }
+}
+
+impl App {
+    async fn apply_job(&self, id: &JobId, command: JobCommand) -> Result<JobApplied, Failure> {
+        self.of_store(self.store.apply_job(id.key(), command)).await
+    }
+
+    /// Does something that only the worker may whose attempt it is: its lease id is no use to others, should they have it.
+    async fn as_worker(
+        &self,
+        session: &Session,
+        id: &JobId,
+        claim: Claim,
+        command: JobCommand,
+    ) -> Result<JobApplied, Failure> {
+        let lease = self.of_store(self.store.read(id.key())).await?.slot.lease;
+        let is_anothers = |lease: &leasehold_core::Lease| {
+            is_same(lease.lease_id, claim.lease_id) && lease.owner != session.caller.subject
+        };
+        if lease.as_ref().is_some_and(is_anothers) {
+            return Err(Failure::new(Code::NotHolder));
+        }
+        self.apply_job(id, command).await
+    }
+}
+
+/// The job, if there is one.
+fn job_of(applied: &JobApplied) -> Result<&Job, Failure> {
+    applied.record.job.as_ref().ok_or_else(|| Failure::new(Code::JobNotFound))
+}
+
+fn refused(app: &App, session: &Session, applied: JobApplied) -> Failure {
+    if let Err(missing) = job_of(&applied) {
+        return missing;
+    }
+    match applied.outcome {
+        JobOutcome::Lost { because, held } => {
+            app.metrics.lost();
+            let moment = Moment::new(app, applied.now);
+            Failure::attempt_over(because, held.map(|held| views::held(&held, &session.caller, moment)))
+        }
+        JobOutcome::OwnerIsFull => Failure::new(Code::TooManyLeases)
+            .because_of("finish or release a job that you have, or use another token")
+            .retry_after(TTL),
+        JobOutcome::FencesExhausted => Failure::new(Code::Unavailable).because_of(
+            "the store has given out its last fence; whoever runs this server has to begin a new one",
+        ),
+        other => {
+            tracing::error!(?other, "the store answered with something that the rules do not know");
+            Failure::new(Code::Internal)
+        }
+    }
+}
+
+fn claim(lease_id: &Secret, fence: u64) -> Result<Claim, Failure> {
+    Ok(Claim { lease_id: LeaseId::parse(&lease_id.0)?, fence: Fence::new(fence)? })
+}
+
+fn ttl(seconds: Option<u64>) -> Result<Option<Ttl>, Invalid> {
+    seconds.map(Ttl::from_secs).transpose()
+}
+
+fn max_attempts(given: Option<u64>) -> Result<Option<u32>, Failure> {
+    let read = |number: u64| u32::try_from(number).ok().filter(|number| *number > 0);
+    match given.map(read) {
+        None => Ok(None),
+        Some(Some(number)) => Ok(Some(number)),
+        Some(None) => Err(Failure::invalid(
+            "max_attempts lies between 1 and 4294967295; leave it out for as often as it takes",
+        )),
+    }
+}
+
+fn job_text(text: &str) -> Result<JobText, Failure> {
+    if text.len() > JobText::MAX_BYTES {
+        let detail = format!(
+            "a payload, a result or an error has at most {} bytes as JSON, this one has {}; keep it elsewhere, and its address here",
+            JobText::MAX_BYTES,
+            text.len()
+        );
+        return Err(Failure::new(Code::TooLarge).because_of(detail));
+    }
+    Ok(JobText::parse(text)?)
+}
