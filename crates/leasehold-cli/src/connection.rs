@@ -136,7 +136,9 @@ pub(crate) fn refused(room: &RoomId, error: Error, out: &Out) -> Result<Ending> 
             let because = because.as_ref().map(|because| because.as_str());
             Ok(tell_lost(room, &error.to_string(), because, out))
         }
-        Error::LeaseOver { because } => Ok(tell_lost(room, &error.to_string(), Some(because.as_str()), out)),
+        Error::LeaseOver { because, .. } => {
+            Ok(tell_lost(room, &error.to_string(), Some(because.as_str()), out))
+        }
         _ => Err(error.into()),
     }
 }

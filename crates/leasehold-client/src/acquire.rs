@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::lease::Bid;
 use leasehold_core::{
     Backoff, Command, Held, Holder, HolderTime, Invalid, Key, LeaseId, Lost, Meta, Outcome, Owner, Position,
-    Ttl,
+    Ttl, WorkerName,
 };
 use leasehold_store::{Applied, Retry};
 use tokio_util::sync::CancellationToken;
@@ -95,6 +95,10 @@ impl AcquireOptions {
         if backend.is_server() {
             self.leave_it_to_the_server()?;
         }
+        self.bid_as_it_is()
+    }
+
+    fn bid_as_it_is(&self) -> Result<Bid, Error> {
         Ok(Bid {
             lease_id: new_lease_id()?,
             owner: Owner::parse(self.owner.as_deref().unwrap_or(&this_program()))?,
@@ -112,10 +116,29 @@ impl AcquireOptions {
         ttl: Duration,
         refresh: Duration,
     ) -> Result<(Bid, Duration), Error> {
-        let bid = Self { ttl: self.ttl.or(Some(ttl)), ..self.clone() }.bid(backend)?;
+        if backend.is_server() {
+            self.as_a_worker()?;
+        }
+        let bid = Self { ttl: self.ttl.or(Some(ttl)), ..self.clone() }.bid_as_it_is()?;
         // A third of a TTL that somebody chose, as with every lease.
         let third = self.ttl.map(|ttl| ttl / 3);
         Ok((bid, self.heartbeat.or(third).unwrap_or(refresh)))
+    }
+
+    /// Behind a server, the token says who owns an attempt at a job; a worker's name is only shown.
+    fn as_a_worker(&self) -> Result<(), Invalid> {
+        if let Some(owner) = &self.owner {
+            WorkerName::parse(owner)?;
+        }
+        match self.meta.first() {
+            Some((name, _)) => Err(Invalid::new(
+                "meta",
+                name,
+                "behind a server, a worker has a name and nothing else to show",
+                "leave it out",
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Behind a server, the token says who the owner is, and the server how long a lease lasts. Whoever says otherwise

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Command, Held, Key};
-use leasehold_store::{Applied, Store};
+use leasehold_core::{Command, Held, JobCommand, Key};
+use leasehold_store::{Applied, JobApplied, Store};
 
 use crate::Error;
 use crate::remote::Remote;
@@ -20,6 +20,14 @@ impl Backend {
         match self {
             Self::Store(store) => Ok(store.apply(key, command).await?),
             Self::Server(remote) => Ok(remote.apply(key, command).await?),
+        }
+    }
+
+    /// The same for a command about a job.
+    pub(crate) async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied, Error> {
+        match self {
+            Self::Store(store) => Ok(store.apply_job(key, command).await?),
+            Self::Server(remote) => Ok(remote.apply_job(key, command).await?),
         }
     }
 

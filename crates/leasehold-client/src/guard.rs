@@ -10,7 +10,8 @@ use std::time::Duration;
 use leasehold_core::holder::Action;
 use leasehold_core::lease::{self, Claim};
 use leasehold_core::{
-    Command, Fence, Holder, HolderTime, Key, Lost, OnSilence, Outcome, Owner, Position, Seq, StoreTime, Ttl,
+    Command, Fence, Holder, HolderTime, JobId, Key, Lost, OnSilence, Outcome, Owner, Position, Seq,
+    StoreTime, Ttl,
 };
 use leasehold_store::Applied;
 use tokio::sync::{Notify, watch};
@@ -102,6 +103,15 @@ impl Guard {
         held.stop();
         held.inner.backend.apply(&held.key, Command::Release(held.claim)).await?;
         Ok(())
+    }
+}
+
+impl Guard {
+    /// Stops looking after the lease, without giving it back: it runs out, unless whoever has its claim goes on with it.
+    pub(crate) fn let_go(mut self) -> Claim {
+        self.released = true;
+        self.lease.held.stop();
+        self.lease.held.claim
     }
 }
 
@@ -327,9 +337,11 @@ impl HeldLease {
     }
 
     /// Whether it matters how soon a request, or the end of the lease, is heard of. A server's streams are cheap; in a
-    /// store it takes somebody who wants to hear of requests.
+    /// store it takes somebody who wants to hear of requests. Nobody takes a job from its worker, so there is nothing to
+    /// hear about one.
     fn listens(&self) -> bool {
-        self.inner.backend.is_server() || self.wanted.receiver_count() > 0
+        let is_job = self.key.as_str().starts_with(JobId::DOOR);
+        (self.inner.backend.is_server() && !is_job) || self.wanted.receiver_count() > 0
     }
 }
 

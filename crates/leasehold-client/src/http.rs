@@ -1,4 +1,5 @@
-//! The documents door of a server, one method per call. Everything else that talks to a server goes through here.
+//! The doors of a server, one method per call: documents here, jobs in `jobs.rs`. Everything else that talks to a server
+//! goes through here.
 //!
 //! Nothing is decided or repeated here: what goes in is typed, what comes out is the answer, or an [`Error`] that says
 //! what the server decided, or what is known about a call that it did not answer. Tokens and lease ids are never shown,
@@ -6,6 +7,7 @@
 
 mod answer;
 mod error;
+mod jobs;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,7 +35,7 @@ const TAB_ID: HeaderName = HeaderName::from_static("x-tab-id");
 /// How long a call may take, unless the builder says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server's documents door. Cheap to clone; all clones are the same.
+/// A server: its documents, and its jobs. Cheap to clone; all clones are the same.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

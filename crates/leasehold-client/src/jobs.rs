@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
-use leasehold_core::lease;
-use leasehold_core::{Held, Job, Key, Lost, Outcome};
-use leasehold_store::{Applied, JobApplied, Retry, Store};
+use leasehold_core::lease::{self, Claim};
+use leasehold_core::{Held, HolderTime, Job, Key, Lost, Outcome};
+use leasehold_store::{Applied, JobApplied, Retry};
 
 use crate::acquire::{AcquireOptions, pause_after};
 use crate::guard::{Guard, Lease};
@@ -25,11 +25,27 @@ const REFRESH: Duration = Duration::from_secs(100);
 /// How often a command is repeated when the store has trouble that may pass.
 const TRIES: u32 = 6;
 
-/// The jobs of a store.
+/// The jobs of a store, or of a server.
 #[derive(Clone)]
 pub struct Jobs {
     inner: Arc<Inner>,
-    store: Arc<dyn Store>,
+}
+
+/// A job, and who is working on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobLook {
+    /// The job.
+    pub job: Job,
+    /// Who is working on it, and how long they have it unless they refresh it.
+    pub held: Option<(Held, Duration)>,
+}
+
+impl Deref for JobLook {
+    type Target = Job;
+
+    fn deref(&self) -> &Job {
+        &self.job
+    }
 }
 
 /// Whether a job was made.
@@ -108,19 +124,11 @@ pub enum Finished {
 }
 
 impl Leasehold {
-    /// The jobs of the store. There are none behind a server yet.
+    /// The jobs of the store, or of the server. Behind a server, the owner of an attempt is whoever the token says, and
+    /// [`AcquireOptions::owner`] is the name of the worker that others see; payloads and results are JSON there, and text
+    /// that is no JSON passes as a JSON string.
     pub fn jobs(&self) -> Result<Jobs, Error> {
-        let refuse = || {
-            let rule = "jobs are kept in a store";
-            leasehold_core::Invalid::new(
-                "server",
-                "(connected)",
-                rule,
-                "open the store itself: Leasehold::open",
-            )
-        };
-        let store = self.store().ok_or_else(refuse)?.clone();
-        Ok(Jobs { inner: self.inner.clone(), store })
+        Ok(Jobs { inner: self.inner.clone() })
     }
 }
 
@@ -141,9 +149,11 @@ impl Jobs {
         }
     }
 
-    /// What is known about a job.
-    pub async fn look(&self, id: &str) -> Result<Option<Job>, Error> {
-        Ok(self.apply(&key(id)?, JobCommand::Settle).await?.record.job)
+    /// What is known about a job, and who is working on it.
+    pub async fn look(&self, id: &str) -> Result<Option<JobLook>, Error> {
+        let JobApplied { record, now, .. } = self.apply(&key(id)?, JobCommand::Settle).await?;
+        let held = record.slot.lease.as_ref().map(|lease| (Held::from(lease), lease.expires_at.since(now)));
+        Ok(record.job.map(|job| JobLook { job, held }))
     }
 
     /// Begins with a job, if it is neither finished nor in somebody's hands. An attempt lasts 300 s without being
@@ -151,18 +161,7 @@ impl Jobs {
     pub async fn acquire(&self, id: &str, options: AcquireOptions) -> Result<JobAttempt, Error> {
         let key = key(id)?;
         let (bid, heartbeat) = options.job_bid(&self.inner.backend, TTL, REFRESH)?;
-        let (mut sent, mut tries) = (self.inner.now(), 0);
-        let applied = loop {
-            match self.store.apply_job(&key, JobCommand::Acquire(bid.clone())).await {
-                Ok(applied) => break applied,
-                Err(error) if error.retry() == Retry::No || tries == TRIES => return Err(error.into()),
-                Err(error) => {
-                    tries += 1;
-                    tokio::time::sleep(pause_after(&error.into(), tries)).await;
-                    sent = self.inner.now();
-                }
-            }
-        };
+        let (sent, applied) = self.send(&key, JobCommand::Acquire(bid.clone())).await?;
         match applied.outcome {
             JobOutcome::Acquired { ref lease, recovered } => {
                 let guard = self.guard(&key, lease, sent, &applied, heartbeat);
@@ -185,7 +184,7 @@ impl Jobs {
         &self,
         key: &Key,
         lease: &lease::Lease,
-        sent: leasehold_core::HolderTime,
+        sent: HolderTime,
         applied: &JobApplied,
         heartbeat: Duration,
     ) -> Guard {
@@ -240,18 +239,63 @@ impl Jobs {
         }
     }
 
-    /// Sends a command that may be repeated, until it is answered or it makes no sense to go on.
     async fn apply(&self, key: &Key, command: JobCommand) -> Result<JobApplied, Error> {
+        self.send(key, command).await.map(|(_, applied)| applied)
+    }
+
+    /// Sends a command that may be repeated, until it is answered or it makes no sense to go on. Answers when the one that
+    /// was answered was sent.
+    async fn send(&self, key: &Key, command: JobCommand) -> Result<(HolderTime, JobApplied), Error> {
         let mut tries = 0;
         loop {
-            match self.store.apply_job(key, command.clone()).await {
-                Ok(applied) => return Ok(applied),
-                Err(error) if error.retry() == Retry::No || tries == TRIES => return Err(error.into()),
+            let sent = self.inner.now();
+            match self.inner.backend.apply_job(key, command.clone()).await {
+                Ok(applied) => return Ok((sent, applied)),
+                Err(error) if error.retry() == Retry::No || tries == TRIES => return Err(error),
                 Err(error) => {
                     tries += 1;
-                    tokio::time::sleep(pause_after(&error.into(), tries)).await;
+                    tokio::time::sleep(pause_after(&error, tries)).await;
                 }
             }
+        }
+    }
+}
+
+/// Attempts without a guard, for those who keep the claim elsewhere: see [`JobGuard::into_claim`].
+impl Jobs {
+    /// Goes on with an attempt, for as long as before or for this long. Answers how long it has now.
+    pub async fn refresh(&self, id: &str, claim: Claim, ttl: Option<Duration>) -> Result<Duration, Error> {
+        let ttl = ttl.map(leasehold_core::Ttl::new).transpose()?;
+        let applied = self.apply(&key(id)?, JobCommand::Refresh { claim, ttl }).await?;
+        match applied.outcome {
+            JobOutcome::Refreshed(lease) => Ok(lease.expires_at.since(applied.now)),
+            other => Err(refused(id, other)),
+        }
+    }
+
+    /// The job is done. Everybody who asks for it from now on gets this result.
+    pub async fn complete(&self, id: &str, claim: Claim, result: &str) -> Result<(), Error> {
+        let command = JobCommand::Complete { claim, result: JobText::parse(result)? };
+        match self.apply(&key(id)?, command).await?.outcome {
+            JobOutcome::Completed => Ok(()),
+            other => Err(refused(id, other)),
+        }
+    }
+
+    /// It did not work. Answers whether somebody will try again.
+    pub async fn fail(&self, id: &str, claim: Claim, error: &str, retryable: bool) -> Result<bool, Error> {
+        let command = JobCommand::Fail { claim, error: JobText::parse(error)?, retryable };
+        match self.apply(&key(id)?, command).await?.outcome {
+            JobOutcome::Failed { again } => Ok(again),
+            other => Err(refused(id, other)),
+        }
+    }
+
+    /// Gives the job back unfinished.
+    pub async fn release(&self, id: &str, claim: Claim) -> Result<(), Error> {
+        match self.apply(&key(id)?, JobCommand::Release(claim)).await?.outcome {
+            JobOutcome::Released => Ok(()),
+            other => Err(refused(id, other)),
         }
     }
 }
@@ -299,41 +343,51 @@ impl JobGuard {
 
     /// The job is done. Everybody who asks for it from now on gets this result.
     pub async fn complete(mut self, result: &str) -> Result<(), Error> {
-        let command = JobCommand::Complete { claim: self.claim(), result: JobText::parse(result)? };
-        match self.finish(command).await? {
-            JobOutcome::Completed => Ok(()),
-            other => Err(refused(other)),
-        }
+        let done = self.jobs.complete(self.id(), self.claim(), result).await;
+        self.ended(done)
     }
 
     /// It did not work. Answers whether somebody will try again.
     pub async fn fail(mut self, error: &str, retryable: bool) -> Result<bool, Error> {
-        let command = JobCommand::Fail { claim: self.claim(), error: JobText::parse(error)?, retryable };
-        match self.finish(command).await? {
-            JobOutcome::Failed { again } => Ok(again),
-            other => Err(refused(other)),
-        }
+        let failed = self.jobs.fail(self.id(), self.claim(), error, retryable).await;
+        self.ended(failed)
     }
 
     /// Gives the job back unfinished. That it was lost before is fine.
     pub async fn release(mut self) -> Result<(), Error> {
-        self.finish(JobCommand::Release(self.claim())).await.map(|_| ())
+        let released = match self.jobs.release(self.id(), self.claim()).await {
+            Err(Error::Lost(_)) => Ok(()),
+            released => released,
+        };
+        self.ended(released)
     }
 
-    /// Says how the attempt ended; the lease behind it is kept until that is written down.
-    async fn finish(&mut self, command: JobCommand) -> Result<JobOutcome, Error> {
-        let applied = self.jobs.apply(self.key(), command).await?;
-        if let Some(guard) = self.guard.take() {
-            // There is nothing left of it, and the rules say so.
-            let _ = guard.release().await;
+    /// Stops refreshing the attempt, without giving it back, and answers what proves that it is ours: for those who go on
+    /// with it by [`Jobs::refresh`] and say themselves how it ended. Otherwise it runs out.
+    pub fn into_claim(mut self) -> Claim {
+        let claim = self.claim();
+        self.guard.take().map_or(claim, Guard::let_go)
+    }
+
+    fn id(&self) -> &str {
+        self.key().name()
+    }
+
+    /// Lets go of the lease when it is written down, or known to be lost, how the attempt ended.
+    fn ended<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
+        if (answer.is_ok() || matches!(answer, Err(Error::Lost(_))))
+            && let Some(guard) = self.guard.take()
+        {
+            guard.let_go();
         }
-        Ok(applied.outcome)
+        answer
     }
 }
 
-fn refused(outcome: JobOutcome) -> Error {
+fn refused(id: &str, outcome: JobOutcome) -> Error {
     match outcome {
         JobOutcome::Lost { because, .. } => Error::Lost(Lost::Told(because)),
+        JobOutcome::Missing => Error::NoSuchJob { id: id.to_owned() },
         other => against_the_rules(&other),
     }
 }
@@ -358,8 +412,8 @@ impl Drop for JobGuard {
             if let Err(error) = jobs.apply(&key, command).await {
                 tracing::warn!(%key, %error, "a job that was dropped could not be given back; its lease will run out");
             }
-            // Only now: given back first, the job would look abandoned.
-            drop(guard);
+            // Only now: it is refreshed until then.
+            guard.let_go();
         });
     }
 }
@@ -433,12 +487,8 @@ impl AnalysisLocks {
     ) -> Result<(), Error> {
         let claim = self.lock().get(&(analysis_id.to_owned(), owner.to_owned())).map(|guard| guard.claim());
         let claim = claim.ok_or(Error::Lost(Lost::Told(lease::LossReason::Unknown)))?;
-        let key = key(&format!("{}/{analysis_id}", self.collection))?;
-        let ttl = Some(leasehold_core::Ttl::new(ttl)?);
-        match self.jobs.apply(&key, JobCommand::Refresh { claim, ttl }).await?.outcome {
-            JobOutcome::Refreshed(_) => Ok(()),
-            other => Err(refused(other)),
-        }
+        let id = format!("{}/{analysis_id}", self.collection);
+        self.jobs.refresh(&id, claim, Some(ttl)).await.map(drop)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), JobGuard>> {

@@ -181,8 +181,9 @@ pub use fence::{FenceLayer, FenceService, LEASE_FENCE};
 pub use guard::{Guard, Lease};
 pub use handover::{Handover, HandoverOptions, HandoverRequest, HandoverRequests};
 pub use http::Documents;
-pub use jobs::{AnalysisLocks, Created, Finished, JobAttempt, JobGuard, JobRun, Jobs, LockAnswer};
-pub use leasehold_core::{Fence, LeaseId, Lost, OnSilence, RoomId};
+pub use jobs::{AnalysisLocks, Created, Finished, JobAttempt, JobGuard, JobLook, JobRun, Jobs, LockAnswer};
+pub use leasehold_core::lease::Claim;
+pub use leasehold_core::{Fence, JobId, LeaseId, Lost, OnSilence, RoomId};
 pub use leasehold_store::Retry;
 pub use tokio_util::sync::CancellationToken;
 
@@ -217,7 +218,7 @@ impl Leasehold {
     }
 
     /// The leases behind a server. Its keys are `doc/` and the name of a document; who the owner is, and how long a
-    /// lease lasts, is the server's to say. The rest is as with a store.
+    /// lease lasts, is the server's to say. Its jobs are in [`Leasehold::jobs`]. The rest is as with a store.
     pub fn connect(documents: Documents) -> Self {
         let clock = Arc::new(SystemClock);
         let waiters = waiters::Waiters::of_server(documents.clone());

@@ -1,18 +1,21 @@
-//! Commands to a server: each becomes a call of the documents door, and its answer the outcome that the rules know.
+//! Commands to a server: each becomes a call of the documents door (or in `jobs.rs` of the jobs door), and its answer the outcome that the rules know.
 //!
 //! Nothing is decided here. The server's clock is unknown, so times are counted from when an answer came in: what an
 //! answer says is left of a lease is all that is ever made of them. Deadlines count from when a request was sent, and
 //! that is for the guard to remember.
+
+mod jobs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::lease::{Bid, Claim, Lease, LossReason, Request};
+use leasehold_core::wire::Secret;
 use leasehold_core::wire::documents::{self as wire, Grant, HandoverRequest, Heartbeat};
 use leasehold_core::{
-    Command, Fence, Held, Invalid, Key, LeaseId, Meta, OnSilence, Outcome, Owner, Position, Reason, RoomId,
-    StoreTime, Ttl,
+    Command, Fence, Held, Invalid, JobId, Key, LeaseId, Meta, OnSilence, Outcome, Owner, Position, Reason,
+    RoomId, StoreTime, Ttl,
 };
 use leasehold_store::clock::Clock;
 use leasehold_store::{Applied, Retry};
@@ -44,6 +47,9 @@ impl Remote {
     }
 
     pub(crate) async fn apply(&self, key: &Key, command: Command) -> Result<Applied, Error> {
+        if key.as_str().starts_with(JobId::DOOR) {
+            return self.apply_to_job(key, command).await;
+        }
         let room = room_of(key)?;
         let answered = self.call(&room, command).await;
         let now = self.now();
@@ -108,7 +114,7 @@ impl Remote {
         Ok(match answer {
             Answer::Plain(outcome) => outcome,
             Answer::Granted(grant) => {
-                let lease_id = lease_id_of(&grant)?;
+                let lease_id = lease_id_of(&grant.lease_id)?;
                 Outcome::Granted { lease: self.lease(lease_id, &grant.lock, now)?, extended: false }
             }
             Answer::Renewed(claim, lock) => {
@@ -162,10 +168,10 @@ enum Answer {
 /// Stands where the lease id of somebody else would: it is their secret, and no server tells it.
 const UNKNOWN: LeaseId = LeaseId::from_random([0; 16]);
 
-/// The document that a key stands for: a server's other doors are not open to guards yet.
+/// The document that a key stands for.
 pub(crate) fn room_of(key: &Key) -> Result<RoomId, Invalid> {
     RoomId::of(key).ok_or_else(|| {
-        let rule = "a server keeps documents: `doc/` and 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;";
+        let rule = "a server keeps documents (`doc/` and 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;) and jobs";
         Invalid::new(
             "key",
             key.as_str(),
@@ -182,7 +188,7 @@ fn refusal(error: Error, now: StoreTime) -> Result<Outcome, Error> {
         Error::LockNotFound { because } | Error::NotHolder { because } => {
             Ok(lost(because.unwrap_or(LossReason::Unknown)))
         }
-        Error::LeaseOver { because } => Ok(lost(because)),
+        Error::LeaseOver { because, .. } => Ok(lost(because)),
         Error::NoRequest => Ok(Outcome::NoRequest),
         Error::TooManyLeases { .. } => Ok(Outcome::OwnerIsFull),
         error => Err(error),
@@ -216,8 +222,8 @@ fn request(wanted: &HandoverRequest, lease_id: LeaseId, now: StoreTime) -> Resul
     })
 }
 
-fn lease_id_of(grant: &Grant) -> Result<LeaseId, Error> {
-    LeaseId::parse(&grant.lease_id.0).map_err(|error| against_the_rules(&error))
+fn lease_id_of(secret: &Secret) -> Result<LeaseId, Error> {
+    LeaseId::parse(&secret.0).map_err(|error| against_the_rules(&error))
 }
 
 fn owner(holder: &wire::Holder) -> Result<Owner, Error> {

@@ -287,5 +287,6 @@ pub(crate) fn job_hold(lease: &Lease, moment: Moment) -> JobHold {
         ttl_seconds: lease.ttl.as_millis() / 1_000,
         refresh_after_ms: whole_millis(leasehold_core::holder::renew_after(lease.ttl)),
         stop_after_ms: whole_millis(leasehold_core::holder::stop_after(left, lease.ttl)),
+        holder: holder(&lease.owner, &lease.meta),
     }
 }

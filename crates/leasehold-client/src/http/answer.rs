@@ -16,7 +16,7 @@ const LONGEST: usize = 8 * 1024 * 1024;
 /// What a server answered when it did as it was asked.
 pub(super) enum Answer {
     /// It did.
-    Done { body: Vec<u8>, etag: Option<String> },
+    Done { body: Vec<u8>, etag: Option<String>, is_new: bool },
     /// It will, or not.
     Accepted(Vec<u8>),
     /// Nothing is new.
@@ -29,6 +29,11 @@ impl Answer {
             Self::Done { etag, .. } => etag.clone(),
             Self::Accepted(_) | Self::NotModified => None,
         }
+    }
+
+    /// Whether something was made that was not there.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self, Self::Done { is_new: true, .. })
     }
 
     pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
@@ -70,7 +75,12 @@ pub(super) async fn read(sent: Result<Response, reqwest::Error>) -> Result<Answe
     }
     let etag = text(response.headers(), ETAG.as_str()).map(str::to_owned);
     let body = body(response).await?;
-    Ok(if status == StatusCode::ACCEPTED { Answer::Accepted(body) } else { Answer::Done { body, etag } })
+    let is_new = status == StatusCode::CREATED;
+    Ok(if status == StatusCode::ACCEPTED {
+        Answer::Accepted(body)
+    } else {
+        Answer::Done { body, etag, is_new }
+    })
 }
 
 /// An event stream that is open; a refusal otherwise.

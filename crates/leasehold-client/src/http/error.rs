@@ -41,7 +41,18 @@ pub enum Error {
     LeaseOver {
         /// How it ended.
         because: LossReason,
+        /// Who works on the job instead, if it is about one and anybody does.
+        held: Option<Box<Held>>,
     },
+    /// There is no such job for this caller.
+    #[error("there is no such job for this caller; check its name, and the `jobs` claim of the token")]
+    JobNotFound,
+    /// There is a job with this id, and it is another one.
+    #[error("there is a job with this id and another payload; the same id always stands for the same work")]
+    JobDiffers,
+    /// Somebody is working on the job.
+    #[error("{} is working on the job; wait until that is over", .0.holder.name)]
+    JobRunning(Box<Held>),
     /// There is no such request to hand over (any more).
     #[error("there is no such request to hand over any more")]
     NoRequest,
@@ -111,7 +122,9 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { retry, .. } => *retry,
-            Self::Held(_) | Self::RequestedByAnother { .. } | Self::TooMany { .. } => Retry::Safe,
+            Self::Held(_) | Self::JobRunning(_) | Self::RequestedByAnother { .. } | Self::TooMany { .. } => {
+                Retry::Safe
+            }
             _ => Retry::No,
         }
     }
@@ -147,7 +160,10 @@ impl Error {
             ("lock_not_found", _) => Self::LockNotFound { because },
             ("not_holder", _) => Self::NotHolder { because },
             ("not_allowed", _) => Self::NotAllowed { detail },
-            ("lease_over", _) => Self::LeaseOver { because: because.unwrap_or(LossReason::Unknown) },
+            ("lease_over", held) => Self::LeaseOver { because: because.unwrap_or(LossReason::Unknown), held },
+            ("job_not_found", _) => Self::JobNotFound,
+            ("job_differs", _) => Self::JobDiffers,
+            ("job_running", Some(held)) => Self::JobRunning(held),
             ("no_request", _) => Self::NoRequest,
             ("requested_by_another", held) => Self::RequestedByAnother { held },
             ("too_many_leases", _) => Self::TooManyLeases { detail },
@@ -226,7 +242,9 @@ mod tests {
             (404, "lock_not_found", "LockNotFound { because: None }"),
             (403, "not_holder", "NotHolder { because: None }"),
             (403, "not_allowed", "NotAllowed { detail: Some(\"d\") }"),
-            (410, "lease_over", "LeaseOver { because: Unknown }"),
+            (410, "lease_over", "LeaseOver { because: Unknown, held: None }"),
+            (404, "job_not_found", "JobNotFound"),
+            (409, "job_differs", "JobDiffers"),
             (404, "no_request", "NoRequest"),
             (409, "requested_by_another", "RequestedByAnother { held: None }"),
             (429, "too_many_leases", "TooManyLeases { detail: Some(\"d\") }"),
@@ -254,7 +272,7 @@ mod tests {
         assert!(error.to_string().contains("Anna"), "{error}");
         let over =
             problem(r#"{"type":"x","title":"t","status":410,"code":"lease_over","because":"refused"}"#);
-        assert!(matches!(over, Error::LeaseOver { because: LossReason::Refused }), "{over:?}");
+        assert!(matches!(over, Error::LeaseOver { because: LossReason::Refused, .. }), "{over:?}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ async fn a_lock_is_taken_kept_seen_and_given_back() {
     assert!(matches!(anna.unlock(&room, Some(&id)).await, Err(Error::LockNotFound { .. })));
     assert!(!ben.check(&room, fence(grant.lock.fence)).await.unwrap().current);
     let over = anna.lock(&room, Some(&id)).await.unwrap_err();
-    assert!(matches!(over, Error::LeaseOver { because: LossReason::Released }), "{over:?}");
+    assert!(matches!(over, Error::LeaseOver { because: LossReason::Released, .. }), "{over:?}");
     server.stop().await;
 }
 

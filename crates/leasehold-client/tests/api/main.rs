@@ -8,6 +8,7 @@ mod fence;
 mod files;
 mod handover;
 mod jobs;
+mod jobs_over_http;
 mod over_http;
 mod proxy;
 mod server;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Secret;
-use super::documents::{Held, maybe_whole, whole};
+use super::documents::{Held, Holder, maybe_whole, whole};
 
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
@@ -104,6 +104,8 @@ pub struct JobHold {
     pub refresh_after_ms: u64,
     /// When to stop working, unless a refresh succeeded before: somebody else may begin soon after that.
     pub stop_after_ms: u64,
+    /// You, as others see you.
+    pub holder: Holder,
 }
 
 /// What an attempt to acquire a job came to. Not getting it is no error.
@@ -331,7 +333,7 @@ mod tests {
         assert!(matches!(&read, JobAcquired::Refused(refused) if refused.reason == JobRefusal::Locked));
         assert_eq!(serde_json::to_string(&read).unwrap(), refused);
         let granted = json!({"acquired": true, "lease_id": "x", "fence": 7, "expires_at": "", "expires_in_ms": 1,
-            "ttl_seconds": 1, "refresh_after_ms": 1, "stop_after_ms": 1, "attempt": 1, "recovered": false, "payload": null});
+            "ttl_seconds": 1, "refresh_after_ms": 1, "stop_after_ms": 1, "holder": {"id": "w", "name": "W"}, "attempt": 1, "recovered": false, "payload": null});
         let read: JobAcquired = serde_json::from_value(granted).unwrap();
         assert!(matches!(&read, JobAcquired::Granted(granted) if granted.payload == json!(null)), "{read:?}");
     }

@@ -43,7 +43,7 @@ async fn the_first_acquire_succeeds() {
     let expected = json!({
         "acquired": true, "lease_id": FIRST, "fence": fence,
         "expires_at": "2026-01-01T12:05:00Z", "expires_in_ms": 300_000, "ttl_seconds": 300,
-        "refresh_after_ms": 100_000, "stop_after_ms": 270_000,
+        "refresh_after_ms": 100_000, "stop_after_ms": 270_000, "holder": { "id": "worker-1", "name": "machine-7" },
         "attempt": 1, "recovered": false, "payload": { "page": 7 }
     });
     assert_eq!(grant, expected);
