@@ -208,13 +208,13 @@ pub(crate) fn tell_granted(room: &RoomId, grant: &Grant, file: Option<&Path>, ou
 }
 
 /// Writes a file that only its owner can read, in the place of one that may be there.
-fn write_secret(file: &Path, secret: &str) -> Result<()> {
+pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let written = options.open(file).and_then(|mut file| writeln!(file, "{secret}"));
     written.with_context(|| {
-        format!("the document is locked, but its lease id could not be written into {}", file.display())
+        format!("it is yours, but its lease id could not be written into {}", file.display())
     })
 }

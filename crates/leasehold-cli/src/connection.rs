@@ -181,7 +181,7 @@ pub(crate) fn tell_lost(room: &RoomId, words: &str, because: Option<&str>, out: 
 pub(crate) fn exit_code(error: &Error) -> u8 {
     match error {
         // EX_NOPERM: somebody has to give a permission first.
-        Error::NotFound | Error::NotAllowed { .. } | Error::Unauthenticated { .. } => 77,
+        Error::NotFound | Error::JobNotFound | Error::NotAllowed { .. } | Error::Unauthenticated { .. } => 77,
         // EX_UNAVAILABLE: it may be there later.
         Error::Unavailable { .. } | Error::TooMany { .. } => 69,
         _ => 1,

@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod completions;
 mod connection;
+mod job;
 mod logs;
 mod ls;
 mod man;
@@ -30,10 +31,10 @@ use out::Out;
 /// Makes sure that only one party at a time works on a thing, and that everybody else knows.
 ///
 /// `serve` is the server. `acquire`, `renew`, `release`, `take-over`, `check`, `watch` and `audit` talk to one; `try`
-/// and `store` work on a local file; `run` and `ls` do both.
+/// and `store` work on a local file; `run`, `job` and `ls` do both.
 ///
-/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems were found or a fence is not current, 69 the server cannot
-/// be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not yours, 77 not allowed. `run`
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems were found or a fence is not current, 4 the job is finished
+/// already, 69 the server cannot be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not yours, 77 not allowed. `run`
 /// passes the exit code of its command through.
 #[derive(Parser)]
 #[command(name = "leasehold", version, max_term_width = 100)]
@@ -79,6 +80,9 @@ enum Command {
     /// gone before anybody else can get the lease.
     #[cfg(target_os = "linux")]
     Run(run::Args),
+    /// Make jobs, work on them and finish them: work that is to be done once.
+    #[command(subcommand)]
+    Job(job::Command),
     /// Try to get the lease on a key in a local file, and hold it until Ctrl-C.
     ///
     /// Open a second terminal and try the same key there: it will tell who holds it.
@@ -100,6 +104,7 @@ enum Ending {
     NotCurrent,
     Held,
     Lost,
+    AlreadyFinished,
     /// As a command ended that was run.
     Code(u8),
     /// By this signal.
@@ -114,6 +119,7 @@ impl From<Ending> for ExitCode {
             // EX_TEMPFAIL: try again later.
             Ending::Held => 75,
             Ending::Lost => 76,
+            Ending::AlreadyFinished => 4,
             Ending::Code(code) => code,
             Ending::Signal(number) => 128 + number,
         })
@@ -150,6 +156,7 @@ fn run(command: Command, out: &Out) -> Result<Ending> {
         Command::Audit(args) => audit::run(&args, out),
         #[cfg(target_os = "linux")]
         Command::Run(args) => run::run(&args, out),
+        Command::Job(command) => job::run(&command, out),
         Command::Try(args) => try_key::run(&args, out),
         Command::Store(command) => store::run(&command, out),
         Command::Completions(args) => completions::run(&args),

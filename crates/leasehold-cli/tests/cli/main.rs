@@ -5,6 +5,7 @@
 mod documents;
 mod hardness;
 mod help;
+mod jobs;
 mod local;
 #[cfg(target_os = "linux")]
 mod run;

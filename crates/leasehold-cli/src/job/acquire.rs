@@ -1,0 +1,136 @@
+//! `leasehold job acquire`: begin with a job, and hand out what it takes to go on with it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use leasehold_client::{AcquireOptions, Finished, JobAttempt, JobGuard, JobId, Jobs};
+use leasehold_core::Held;
+use leasehold_core::time::whole_millis;
+use leasehold_core::wire::jobs::value_of;
+use serde_json::{Value, json};
+
+use super::{Place, bare, tell};
+use crate::Ending;
+use crate::acquire::write_secret;
+use crate::out::{Out, duration, one_line};
+use crate::try_key::duration_arg;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The job: `collection/id`, such as `analyses/42`.
+    #[arg(value_name = "JOB")]
+    id: JobId,
+    /// Which worker you are, for others to see [env: LEASEHOLD_OWNER] [default: leasehold and the process id]
+    #[arg(long, value_name = "NAME")]
+    worker: Option<String>,
+    /// How long the attempt lasts without a refresh.
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "5m")]
+    ttl: Duration,
+    /// Print what it takes to go on as lines that a shell can `eval`, and everything else on standard error.
+    #[arg(long, conflicts_with = "json")]
+    export: bool,
+    /// Write the lease id into this file, for you alone to read, instead of printing it.
+    #[arg(long, value_name = "FILE", conflicts_with = "export")]
+    lease_id_file: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Args {
+    pub(super) fn run(&self, out: &Out) -> Result<Ending> {
+        self.place.run(async |jobs| self.acquire(&jobs, out).await)
+    }
+
+    async fn acquire(&self, jobs: &Jobs, out: &Out) -> Result<Ending> {
+        let worker = self.worker.clone().or_else(|| crate::connection::variable("LEASEHOLD_OWNER"));
+        let options = worker.map_or_else(AcquireOptions::new, AcquireOptions::owner).ttl(self.ttl);
+        match jobs.acquire(self.id.as_str(), options).await.map_err(bare)? {
+            JobAttempt::Acquired(guard) => self.acquired(guard, out),
+            JobAttempt::AlreadyFinished(finished) => Ok(already_finished(&self.id, &finished, out)),
+            JobAttempt::Locked(held) => {
+                let look = jobs.look(self.id.as_str()).await.map_err(bare)?;
+                let left = look.and_then(|look| look.held).map(|(_, left)| left);
+                Ok(locked(&self.id, &held, left.unwrap_or_default(), out))
+            }
+        }
+    }
+
+    fn acquired(&self, guard: JobGuard, out: &Out) -> Result<Ending> {
+        let (attempt, recovered, left) =
+            (guard.attempt(), guard.is_recovered(), whole_millis(guard.time_left()));
+        let payload = value_of(guard.payload());
+        let claim = guard.into_claim();
+        let (lease_id, fence) = (claim.lease_id.reveal(), claim.fence.get());
+        if let Some(file) = &self.lease_id_file {
+            write_secret(file, &lease_id)?;
+        }
+        if self.export {
+            out.plain(&format!("export LEASEHOLD_LEASE_ID={lease_id} LEASEHOLD_FENCE={fence}"));
+            return Ok(Ending::Done);
+        }
+        if out.is_json() {
+            let mut shown = json!({ "fence": fence, "attempt": attempt, "recovered": recovered,
+                "stop_after_ms": left, "payload": payload });
+            if let (Some(shown), None) = (shown.as_object_mut(), &self.lease_id_file) {
+                shown.insert("lease_id".into(), lease_id.into());
+            }
+            tell(out, "acquired", &self.id, shown);
+            return Ok(Ending::Done);
+        }
+        out.good(&format!("{} is yours to do, with fence {fence}", self.id));
+        out.fact("payload", &one_line(&payload.to_string()));
+        let vanished = if recovered { ", the one before it vanished" } else { "" };
+        out.fact("attempt", &format!("{attempt}{vanished}"));
+        out.fact("stop after", &format!("{}, unless you refresh it", duration(left)));
+        match &self.lease_id_file {
+            Some(file) => out.hint(&format!("its lease id is in {}: keep that to yourself", file.display())),
+            None => {
+                out.fact("lease id", &lease_id);
+                out.hint("keep that to yourself; LEASEHOLD_LEASE_ID and LEASEHOLD_FENCE give both to the other commands");
+            }
+        }
+        Ok(Ending::Done)
+    }
+}
+
+/// Says that somebody is working on a job.
+pub(super) fn locked(id: &JobId, held: &Held, left: Duration, out: &Out) -> Ending {
+    let left = whole_millis(left);
+    if out.is_json() {
+        tell(out, "locked", id, holder(held, left));
+    } else {
+        let name = held.meta.get("name").unwrap_or(held.by.as_str());
+        out.warn(&format!(
+            "{name} is working on {id} (fence {}), for another {} unless it is refreshed",
+            held.fence,
+            duration(left)
+        ));
+    }
+    Ending::Held
+}
+
+pub(super) fn holder(held: &Held, left: u64) -> Value {
+    let name = held.meta.get("name").unwrap_or(held.by.as_str());
+    json!({ "holder": { "id": held.by.as_str(), "name": name }, "fence": held.fence.get(), "expires_in_ms": left })
+}
+
+fn already_finished(id: &JobId, finished: &Finished, out: &Out) -> Ending {
+    let (fields, words) = match finished {
+        Finished::Ready { result } => {
+            let result = value_of(result);
+            let words = format!("{id} is done already: {}", one_line(&result.to_string()));
+            (json!({ "status": "READY", "result": result }), words)
+        }
+        Finished::Failed { error } => {
+            let words = format!("{id} has failed already: {}", one_line(error));
+            (json!({ "status": "FAILED", "error": error }), words)
+        }
+    };
+    if out.is_json() {
+        tell(out, "already_finished", id, fields);
+    } else {
+        out.warn(&words);
+    }
+    Ending::AlreadyFinished
+}
