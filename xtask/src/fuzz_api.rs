@@ -105,11 +105,7 @@ struct Server {
 
 impl Server {
     fn start(workspace: &Workspace) -> Result<Self> {
-        let build = ["build", "--package", "leasehold-cli", "--bin", "leasehold"];
-        let built = tools::watch(&mut workspace.cargo(&build))?;
-        anyhow::ensure!(built.ok, "{}", built.output);
-        let program = format!("leasehold{}", std::env::consts::EXE_SUFFIX);
-        let mut command = Command::new(workspace.target_directory()?.join("debug").join(program));
+        let mut command = Command::new(tools::leasehold(workspace)?);
         command.args([
             "serve",
             "--dev",

@@ -3,6 +3,7 @@
 //! Whatever a developer or a CI machine does beyond plain cargo is here, so that both do the same.
 
 mod bench;
+mod clients;
 mod fuzz_api;
 mod serve;
 mod services;

@@ -13,7 +13,7 @@ use comfy_table::{Table, presets};
 
 use crate::tally::{Report, count};
 use crate::tools::{self, Workspace};
-use crate::{fuzz_api, services, sim, tidy, wasm};
+use crate::{clients, fuzz_api, services, sim, tidy, wasm};
 
 /// Which stages to run.
 #[derive(Args)]
@@ -43,6 +43,11 @@ const STAGES: &[Stage] = &[
         name: "api",
         about: "the server answers as its OpenAPI document says, and never with 5xx",
         run: fuzz_api::stage,
+    },
+    Stage {
+        name: "clients",
+        about: "the clients in Python and Node, against a real server",
+        run: clients::stage,
     },
     Stage { name: "sim", about: "all laws hold for a thousand simulated hours", run: sim::stage },
     Stage { name: "docs", about: "the documentation builds without a warning", run: docs },

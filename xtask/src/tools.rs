@@ -123,6 +123,14 @@ pub fn shown(command: &Command) -> String {
     std::iter::once(name).chain(args).collect::<Vec<_>>().join(" ")
 }
 
+/// Builds the program `leasehold`, and says where it is.
+pub fn leasehold(workspace: &Workspace) -> Result<PathBuf> {
+    let built = watch(&mut workspace.cargo(&["build", "--package", "leasehold-cli", "--bin", "leasehold"]))?;
+    anyhow::ensure!(built.ok, "{}", built.output);
+    let program = format!("leasehold{}", std::env::consts::EXE_SUFFIX);
+    Ok(workspace.target_directory()?.join("debug").join(program))
+}
+
 /// Makes sure that `cargo <subcommand>` works, which comes with a component of the toolchain.
 pub fn ensure_component(workspace: &Workspace, subcommand: &str, component: &str) -> Result<()> {
     if works(&mut workspace.cargo(&[subcommand, "--version"])) {

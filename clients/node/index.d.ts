@@ -1,0 +1,135 @@
+/** Who is working on a job. */
+export interface Held {
+  /** The subject of their token. */
+  id: string;
+  /** The name of the worker. */
+  name: string;
+  fence: number;
+  /** How long they have it unless they refresh it. */
+  expiresInMs: number;
+}
+
+export type Status = 'QUEUED' | 'RUNNING' | 'READY' | 'FAILED';
+
+/** A job as everybody who may see it sees it. */
+export interface Job {
+  /** `collection/id`. */
+  id: string;
+  status: Status;
+  payload: unknown;
+  attempts: number;
+  maxAttempts?: number;
+  /** What it came to, when it is READY. */
+  result?: unknown;
+  /** Why it was given up, when it is FAILED. */
+  error?: string;
+  /** Who is working on it, while somebody is. */
+  held?: Held;
+}
+
+/** A job that is not ours to do. That is no error. */
+export interface NotAcquired {
+  acquired: false;
+  reason: 'already_finished' | 'locked';
+  status: Status;
+  result?: unknown;
+  error?: string;
+  held?: Held;
+}
+
+export interface AcquireOptions {
+  /** Which worker this is, for others to see. */
+  worker?: string;
+  /** How long the attempt lasts if this program dies, in whole seconds; 300 by default. */
+  ttl?: number;
+  /** Called when the attempt is lost. */
+  onLost?: (attempt: Attempt) => void;
+}
+
+/** A job that is ours to do, until it is finished, given back, or lost. It refreshes itself. */
+export class Attempt {
+  private constructor();
+  readonly acquired: true;
+  readonly id: string;
+  readonly payload: any;
+  /** Pass it on to whatever the work changes, which refuses an older one. */
+  readonly fence: number;
+  /** The how-manieth attempt this is. */
+  readonly attempt: number;
+  /** Whether whoever had the job before vanished: they may have done part of it. */
+  readonly recovered: boolean;
+  /** Aborted when the attempt is lost, before anybody else can begin; its `reason` is a `LeaseLost`. */
+  readonly signal: AbortSignal;
+  timeLeftMs(): number;
+  isHeld(): boolean;
+  /** The fence, if the job may still be worked on at this moment; throws `LeaseLost` otherwise. */
+  check(): number;
+  refresh(ttl?: number): Promise<void>;
+  complete(result?: unknown): Promise<void>;
+  /** Answers whether somebody may try again. */
+  fail(error: unknown, retryable?: boolean): Promise<boolean>;
+  /** That this fails is only a warning: the lease runs out. */
+  release(): Promise<void>;
+}
+
+/** What `Jobs.run` came to. */
+export interface Run<T = unknown> {
+  /** `done` and `failed`: we did the work. `already_finished` and `locked`: we did not. */
+  outcome: 'done' | 'failed' | 'already_finished' | 'locked';
+  result?: T;
+  error?: string;
+  /** Whether somebody may try again, when it failed. */
+  again: boolean;
+  held?: Held;
+  /** Whether nothing is left to be done: a queue may forget the task. */
+  finished: boolean;
+}
+
+export interface JobsOptions {
+  worker?: string;
+  /** How long a call may take; 10 s by default. */
+  timeoutMs?: number;
+  /** Takes the warnings; `console.warn` by default. */
+  warn?: (text: string) => void;
+}
+
+/** The jobs of a server. A job's id is `collection/id`, such as `analyses/42`. */
+export class Jobs {
+  /** `token` may be a function, for tokens that expire. */
+  constructor(url: string, token?: string | (() => string | Promise<string>), options?: JobsOptions);
+  /** Answers whether it is new. */
+  create(id: string, payload?: unknown, options?: { maxAttempts?: number }): Promise<boolean>;
+  look(id: string): Promise<Job | null>;
+  acquire(id: string, options?: AcquireOptions): Promise<Attempt | NotAcquired>;
+  run<T>(id: string, work: (attempt: Attempt) => T | Promise<T>, options?: AcquireOptions): Promise<Run<T>>;
+  reset(id: string): Promise<Job>;
+}
+
+/** The three functions that such code usually has, over the jobs of a collection (`analyses` by default). */
+export class AnalysisLocks {
+  constructor(jobs: Jobs, options?: { collection?: string });
+  acquireAnalysisLock(analysisId: string, lockOwner: string, ttlSec?: number): Promise<{ acquired: boolean; reason?: string }>;
+  releaseAnalysisLock(analysisId: string, lockOwner: string): Promise<void>;
+  refreshAnalysisLock(analysisId: string, lockOwner: string, ttlSec?: number): Promise<void>;
+  attempt(analysisId: string, lockOwner: string): Attempt | undefined;
+}
+
+export class LeaseholdError extends Error {}
+export class Invalid extends LeaseholdError {}
+export class Unauthenticated extends LeaseholdError {}
+export class NotAllowed extends LeaseholdError {}
+export class NoSuchJob extends LeaseholdError {}
+export class JobDiffers extends LeaseholdError {}
+export class TooMany extends LeaseholdError {}
+export class Unavailable extends LeaseholdError {}
+export class JobRunning extends LeaseholdError {
+  readonly held?: Held;
+}
+/** The attempt is over: whatever is said about it now is refused. */
+export class LeaseLost extends LeaseholdError {
+  /** `deadline` if nothing was heard from the server in time, else the server's word, such as `expired`. */
+  readonly because: string;
+  readonly held?: Held;
+}
+/** For the work itself to throw: it failed, and trying again would not help. */
+export class NotRetryable extends Error {}

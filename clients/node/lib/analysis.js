@@ -1,0 +1,49 @@
+// The three functions that such code usually has, under their own names.
+
+import { LeaseLost } from './errors.js';
+
+/**
+ * Locks by owner, over the jobs of a collection.
+ *
+ * Whoever acquires by a name has to release by the same name *and from the same program*: a name alone, reused by a worker
+ * that was started again, would free its successor's lock.
+ */
+export class AnalysisLocks {
+  #jobs;
+  #collection;
+  #held = new Map();
+
+  constructor(jobs, { collection = 'analyses' } = {}) {
+    this.#jobs = jobs;
+    this.#collection = collection;
+  }
+
+  /** Acquires the lock of an analysis. It is refreshed by itself from then on. */
+  async acquireAnalysisLock(analysisId, lockOwner, ttlSec = 300) {
+    const attempt = await this.#jobs.acquire(`${this.#collection}/${analysisId}`, { worker: lockOwner, ttl: ttlSec });
+    if (!attempt.acquired) return { acquired: false, reason: attempt.reason };
+    this.#held.set(name(analysisId, lockOwner), attempt);
+    return { acquired: true };
+  }
+
+  /** Releases the lock of an analysis, if this program holds it in this name. A failure is a warning. */
+  async releaseAnalysisLock(analysisId, lockOwner) {
+    const attempt = this.attempt(analysisId, lockOwner);
+    this.#held.delete(name(analysisId, lockOwner));
+    await attempt?.release();
+  }
+
+  /** Extends the lock of an analysis, if this program holds it in this name; rejects with `LeaseLost` otherwise. */
+  async refreshAnalysisLock(analysisId, lockOwner, ttlSec = 300) {
+    const attempt = this.attempt(analysisId, lockOwner);
+    if (!attempt) throw new LeaseLost(`${lockOwner} does not hold ${analysisId} here`, 'unknown');
+    await attempt.refresh(ttlSec);
+  }
+
+  /** The attempt behind a lock that this program holds: its fence, its signal, and how to complete it. */
+  attempt(analysisId, lockOwner) {
+    return this.#held.get(name(analysisId, lockOwner));
+  }
+}
+
+const name = (analysisId, lockOwner) => JSON.stringify([analysisId, lockOwner]);

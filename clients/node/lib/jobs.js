@@ -1,0 +1,98 @@
+// The jobs of a server.
+
+import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
+
+import { Attempt } from './attempt.js';
+import { heldOf, LeaseLost, NoSuchJob, NotRetryable } from './errors.js';
+import { Server } from './http.js';
+
+/** The jobs of a server. A job's id is `collection/id`, such as `analyses/42`. */
+export class Jobs {
+  #server;
+  #worker;
+  #warn;
+
+  constructor(url, token, { worker, timeoutMs = 10_000, warn = (text) => console.warn(`leasehold: ${text}`) } = {}) {
+    this.#server = new Server(url, token, timeoutMs);
+    this.#worker = worker ?? `${hostname().slice(0, 40)}-${process.pid}`;
+    this.#warn = warn;
+  }
+
+  /** Makes a job, unless it is there with the same payload. Answers whether it is new. */
+  async create(id, payload = null, { maxAttempts } = {}) {
+    const { status } = await this.#server.call('PUT', id, '', { payload, max_attempts: maxAttempts });
+    return status === 201;
+  }
+
+  /** What is known about a job; `null` if there is none. */
+  async look(id) {
+    try {
+      return jobOf((await this.#server.call('GET', id)).answer);
+    } catch (error) {
+      if (error instanceof NoSuchJob) return null;
+      throw error;
+    }
+  }
+
+  /** Begins with a job, if it is neither finished nor in somebody's hands. Not getting it is a value: look at `acquired`. */
+  async acquire(id, { worker = this.#worker, ttl = 300, onLost } = {}) {
+    const body = { lease_id: randomUUID(), worker, ttl_seconds: ttl };
+    const { sent, answer } = await this.#server.call('POST', id, '/acquire', body);
+    if (answer.acquired) return new Attempt(this.#server, id, answer, sent, { onLost, warn: this.#warn });
+    const { reason, status, result, error } = answer;
+    return { acquired: false, reason, status, result, error, held: heldOf(answer.held) };
+  }
+
+  /**
+   * Does `work` if the job is ours to do, and finishes it with what that comes to. An error fails the attempt, which is tried
+   * again as long as there are attempts left, unless it is `NotRetryable`. When the attempt is lost, `run` rejects with
+   * `LeaseLost` at once; the work is told by its signal.
+   */
+  async run(id, work, options = {}) {
+    const attempt = await this.acquire(id, options);
+    if (!attempt.acquired) {
+      const { reason, result, error, held } = attempt;
+      return { outcome: reason, result, error, again: false, held, finished: reason === 'already_finished' };
+    }
+    let result;
+    try {
+      result = await orLost(attempt, async () => work(attempt));
+    } catch (error) {
+      if (attempt.signal.aborted) throw attempt.signal.reason;
+      const again = await attempt.fail(error, !(error instanceof NotRetryable));
+      return { outcome: 'failed', error: String(error?.message ?? error), again, finished: !again };
+    }
+    attempt.check();
+    await attempt.complete(result);
+    return { outcome: 'done', result, again: false, finished: true };
+  }
+
+  /** Has a job done all over again, whatever it came to. Not while somebody works on it (`JobRunning`). */
+  async reset(id) {
+    return jobOf((await this.#server.call('POST', id, '/reset')).answer);
+  }
+}
+
+/** What the work comes to, or a rejection as soon as its attempt is lost. */
+function orLost(attempt, work) {
+  return new Promise((resolve, reject) => {
+    const lost = () => reject(attempt.signal.reason ?? new LeaseLost('the attempt is over', 'unknown'));
+    attempt.signal.addEventListener('abort', lost, { once: true });
+    if (attempt.signal.aborted) lost();
+    work().then(resolve, reject).finally(() => attempt.signal.removeEventListener('abort', lost));
+  });
+}
+
+function jobOf(answer) {
+  return {
+    id: `${answer.collection}/${answer.id}`,
+    status: answer.status,
+    payload: answer.payload,
+    attempts: answer.attempts,
+    maxAttempts: answer.max_attempts,
+    result: answer.result,
+    error: answer.error,
+    held: heldOf(answer.held),
+  };
+}

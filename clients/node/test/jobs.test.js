@@ -1,0 +1,305 @@
+// Workers in Node against a real server.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import http from 'node:http';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import {
+  AnalysisLocks,
+  Invalid,
+  JobDiffers,
+  JobRunning,
+  Jobs,
+  LeaseLost,
+  NoSuchJob,
+  NotRetryable,
+  Unauthenticated,
+  Unavailable,
+} from '../index.js';
+import { Clock } from '../lib/http.js';
+import { Proxy, startServer, until } from './support.js';
+
+const quiet = { warn: () => {} };
+let server;
+let jobs;
+let other;
+
+before(async () => {
+  server = await startServer();
+  jobs = new Jobs(server.url, server.tokens['user-a'], { worker: 'w1', ...quiet });
+  other = new Jobs(server.url, server.tokens['user-b'], { worker: 'w2', ...quiet });
+});
+after(() => server.end());
+
+const newId = () => `analyses/${randomUUID()}`;
+
+/** A queued job, and jobs behind a network that can be cut. */
+async function behindProxy(t, warn = () => {}) {
+  const proxy = await Proxy.to(server.port);
+  t.after(() => proxy.end());
+  return { proxy, cutOff: new Jobs(proxy.url, server.tokens['user-a'], { worker: 'w1', warn }) };
+}
+
+async function queued(payload, options) {
+  const id = newId();
+  assert.equal(await jobs.create(id, payload, options), true);
+  return id;
+}
+
+async function acquired(from, id, options) {
+  const attempt = await from.acquire(id, options);
+  assert.equal(attempt.acquired, true, JSON.stringify(attempt));
+  return attempt;
+}
+
+// --- the test list of the source document ---
+
+test('the first acquire succeeds', async () => {
+  const id = await queued({ page: 7 });
+  const attempt = await acquired(jobs, id);
+  assert.deepEqual([attempt.payload, attempt.attempt, attempt.recovered], [{ page: 7 }, 1, false]);
+  assert.ok(attempt.timeLeftMs() > 269_000 && attempt.timeLeftMs() <= 270_000);
+  assert.ok(!JSON.stringify(attempt).includes('lease'), 'the lease id does not show');
+  await attempt.release();
+});
+
+test('of two at once one succeeds', async () => {
+  const id = await queued();
+  const answers = await Promise.all(Array.from({ length: 8 }, (_, n) => jobs.acquire(id, { worker: `w${n}` })));
+  const winners = answers.filter((answer) => answer.acquired);
+  assert.equal(winners.length, 1);
+  assert.deepEqual(new Set(answers.filter((answer) => !answer.acquired).map((answer) => answer.reason)), new Set(['locked']));
+  await winners[0].release();
+});
+
+test('after the ttl it is acquired again, and the recovery is visible', async (t) => {
+  const id = await queued();
+  const { proxy, cutOff } = await behindProxy(t);
+  const first = await acquired(cutOff, id, { ttl: 1 });
+  proxy.cut();
+  let second;
+  await until(async () => (second = await other.acquire(id)).acquired);
+  assert.equal(second.recovered, true);
+  assert.ok(second.fence > first.fence);
+  await second.release();
+});
+
+test('ready and failed are never acquired', async () => {
+  const id = await queued();
+  await (await acquired(jobs, id)).complete([1, 2]);
+  const ready = await other.acquire(id);
+  assert.deepEqual([ready.acquired, ready.reason, ready.status, ready.result], [false, 'already_finished', 'READY', [1, 2]]);
+  const second = await queued();
+  assert.equal(await (await acquired(jobs, second)).fail('no such page', false), false);
+  const failed = await other.acquire(second);
+  assert.deepEqual([failed.reason, failed.status, failed.error], ['already_finished', 'FAILED', 'no such page']);
+});
+
+test('a foreign release changes nothing, and the three functions have their own names', async () => {
+  const id = await queued();
+  const name = id.split('/')[1];
+  const locks = new AnalysisLocks(jobs);
+  assert.deepEqual(await locks.acquireAnalysisLock(name, 'w1'), { acquired: true });
+  assert.deepEqual(await locks.acquireAnalysisLock(name, 'w2', 300), { acquired: false, reason: 'locked' });
+  await locks.releaseAnalysisLock(name, 'w2');
+  await new AnalysisLocks(other).releaseAnalysisLock(name, 'w1');
+  await assert.rejects(locks.refreshAnalysisLock(name, 'w2'), LeaseLost);
+  await locks.refreshAnalysisLock(name, 'w1', 600);
+  assert.ok(locks.attempt(name, 'w1').timeLeftMs() > 500_000);
+  assert.equal((await other.look(id)).status, 'RUNNING');
+  await locks.releaseAnalysisLock(name, 'w1');
+  assert.equal((await locks.acquireAnalysisLock(name, 'w3')).acquired, true);
+  await locks.releaseAnalysisLock(name, 'w3');
+  await assert.rejects(locks.acquireAnalysisLock('absent', 'w1'), NoSuchJob);
+});
+
+// --- attempts ---
+
+test('an attempt refreshes itself', async () => {
+  const id = await queued();
+  const attempt = await acquired(jobs, id, { ttl: 3 });
+  const end = Date.now() + 4_000;
+  while (Date.now() < end) {
+    assert.equal(attempt.check(), attempt.fence);
+    assert.equal((await other.acquire(id)).reason, 'locked');
+    await sleep(200);
+  }
+  await attempt.complete();
+  assert.equal((await other.look(id)).result, null);
+});
+
+test('a lost lease is told before anybody else can begin, and a late word is refused', async (t) => {
+  const id = await queued();
+  const { proxy, cutOff } = await behindProxy(t);
+  const told = [];
+  const first = await acquired(cutOff, id, { ttl: 3, onLost: (attempt) => told.push(attempt.id) });
+  proxy.cut();
+  await until(() => first.signal.aborted);
+  assert.ok(first.signal.reason instanceof LeaseLost);
+  assert.deepEqual([first.signal.reason.because, told, first.isHeld()], ['deadline', [id], false]);
+  assert.throws(() => first.check(), LeaseLost);
+  await until(async () => (await jobs.look(id)).status === 'QUEUED');
+  const second = await acquired(other, id);
+  proxy.heal();
+  await assert.rejects(first.complete('late'), (error) => error.because === 'expired' && error.held.name === 'w2');
+  await second.complete('in time');
+  assert.equal((await jobs.look(id)).result, 'in time');
+});
+
+test('a short break is survived', async (t) => {
+  const id = await queued();
+  const { proxy, cutOff } = await behindProxy(t);
+  const attempt = await acquired(cutOff, id, { ttl: 5 });
+  proxy.cut();
+  await until(() => attempt.timeLeftMs() < 2_500);
+  proxy.heal();
+  await until(() => attempt.timeLeftMs() > 3_000);
+  assert.equal(attempt.signal.aborted, false);
+  await attempt.release();
+});
+
+test('calls whose answers got lost are repeated and lead to one attempt', async (t) => {
+  const id = newId();
+  const { proxy, cutOff } = await behindProxy(t);
+  proxy.swallowAnswers(2);
+  await cutOff.create(id, 1);
+  proxy.swallowAnswers(2);
+  const attempt = await acquired(cutOff, id);
+  assert.equal(attempt.attempt, 1);
+  proxy.swallowAnswers(2);
+  await attempt.complete('once');
+  const { status, result, attempts } = await other.look(id);
+  assert.deepEqual([status, result, attempts], ['READY', 'once', 1]);
+});
+
+test('a release that fails is only a warning', async (t) => {
+  const id = await queued();
+  const warnings = [];
+  const { proxy, cutOff } = await behindProxy(t, (text) => warnings.push(text));
+  const attempt = await acquired(cutOff, id);
+  proxy.cut();
+  await attempt.release();
+  assert.match(warnings.at(-1), /could not be given back/);
+  assert.doesNotMatch(warnings.join(), /[0-9a-f]{8}-[0-9a-f]{4}-4.*[0-9a-f]{8}-[0-9a-f]{4}-4/, 'no lease id');
+});
+
+test('an attempt keeps no program alive', async () => {
+  const id = await queued();
+  const program = `
+    import { Jobs } from ${JSON.stringify(new URL('../index.js', import.meta.url).href)};
+    const attempt = await new Jobs(process.env.URL_OF_SERVER, process.env.TOKEN).acquire(${JSON.stringify(id)});
+    console.log(attempt.acquired);`;
+  const env = { ...process.env, URL_OF_SERVER: server.url, TOKEN: server.tokens['user-a'] };
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program], { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  const [said] = await once(child.stdout, 'data');
+  assert.equal(String(said).trim(), 'true');
+  const [code] = await once(child, 'exit');
+  assert.equal(code, 0);
+});
+
+// --- runs ---
+
+test('what the work comes to is the result and is replayed', async () => {
+  const id = await queued({ page: 7 });
+  const run = await jobs.run(id, async (attempt) => ({ pages: attempt.payload.page + 1 }));
+  assert.deepEqual([run.outcome, run.result, run.finished], ['done', { pages: 8 }, true]);
+  const again = await other.run(id, () => assert.fail('it must not run again'));
+  assert.deepEqual([again.outcome, again.result, again.finished], ['already_finished', { pages: 8 }, true]);
+});
+
+test('an error fails the attempt and is tried again as often as it may', async () => {
+  const id = await queued(null, { maxAttempts: 2 });
+  const broken = () => {
+    throw new Error('no disk');
+  };
+  for (const again of [true, false]) {
+    const run = await jobs.run(id, broken);
+    assert.deepEqual([run.outcome, run.error, run.again, run.finished], ['failed', 'no disk', again, !again]);
+  }
+  assert.equal((await jobs.run(id, broken)).outcome, 'already_finished');
+  assert.equal((await jobs.reset(id)).attempts, 0);
+  const hopeless = async () => {
+    throw new NotRetryable('never');
+  };
+  assert.equal((await jobs.run(id, hopeless)).again, false);
+  assert.equal((await jobs.look(id)).error, 'never');
+});
+
+test('a lost lease cancels the work', async (t) => {
+  const id = await queued();
+  const { proxy, cutOff } = await behindProxy(t);
+  let told;
+  const run = cutOff.run(id, (attempt) => {
+    proxy.cut();
+    told = once(attempt.signal, 'abort');
+    return new Promise(() => {}); // work that looks at nothing
+  }, { ttl: 1 });
+  await assert.rejects(run, LeaseLost);
+  await told;
+  await until(async () => (await jobs.look(id)).status === 'QUEUED');
+});
+
+test('while somebody works on it, it is locked', async () => {
+  const id = await queued();
+  const attempt = await acquired(jobs, id);
+  const run = await other.run(id, () => {});
+  assert.deepEqual([run.outcome, run.held.name, run.finished], ['locked', 'w1', false]);
+  await assert.rejects(other.reset(id), (error) => error instanceof JobRunning && error.held.name === 'w1');
+  await attempt.complete();
+});
+
+// --- errors ---
+
+test('what goes wrong has a name', async () => {
+  const id = newId();
+  assert.equal(await jobs.look(id), null);
+  await assert.rejects(jobs.acquire(id), NoSuchJob);
+  await jobs.create(id, 1);
+  assert.equal(await jobs.create(id, 1), false);
+  await assert.rejects(jobs.create(id, 2), JobDiffers);
+  await assert.rejects(new Jobs(server.url, 'nonsense').look(id), Unauthenticated);
+  await assert.rejects(jobs.acquire(id, { ttl: 0 }), (error) => error instanceof Invalid && /between 1s and 24h/.test(error.message));
+  for (const bad of ['42', '/42', 'a/', 'a/..']) await assert.rejects(jobs.look(bad), TypeError);
+  for (const url of ['ftp://x', 'leases.example.com', 'http://me:hunter2@x']) {
+    assert.throws(() => new Jobs(url), (error) => error instanceof TypeError && !error.message.includes('hunter2'));
+  }
+  await assert.rejects(new Jobs('http://127.0.0.1:9', undefined, quiet).look(id), Unavailable);
+});
+
+test('a server that asks to be left alone is', async (t) => {
+  const answers = [[503, '1'], [429, '1'], [200, undefined]];
+  const asked = [];
+  const busy = http.createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const [status, retryAfter] = answers[asked.length];
+    asked.push({ at: performance.now(), body: JSON.parse(Buffer.concat(chunks)) });
+    if (retryAfter) response.setHeader('Retry-After', retryAfter);
+    response.writeHead(status).end(status === 200 ? '{"acquired":false,"reason":"locked","status":"RUNNING"}' : '{}');
+  });
+  busy.listen(0, '127.0.0.1');
+  await once(busy, 'listening');
+  t.after(() => busy.close());
+  const answer = await new Jobs(`http://127.0.0.1:${busy.address().port}`).acquire(newId());
+  assert.equal(answer.reason, 'locked');
+  assert.equal(new Set(asked.map(({ body }) => body.lease_id)).size, 1, 'the same lease id each time');
+  assert.ok(asked[1].at - asked[0].at >= 990 && asked[2].at - asked[1].at >= 990);
+});
+
+test('the clock notices a sleep and minds no clock that is set back', (t) => {
+  const [monotonic, wall] = [performance.now(), Date.now()];
+  let [awake, shown] = [0, 0];
+  t.mock.method(performance, 'now', () => monotonic + awake);
+  t.mock.method(Date, 'now', () => wall + shown);
+  const clock = new Clock();
+  [awake, shown] = [50, 50];
+  assert.equal(Math.round(clock.now()), 50);
+  [awake, shown] = [60, 600_000];
+  assert.equal(Math.round(clock.now()), 600_000);
+  [awake, shown] = [1_060, 0];
+  assert.equal(Math.round(clock.now()), 601_000);
+});

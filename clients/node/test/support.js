@@ -1,0 +1,89 @@
+// A real server with made-up users, and a network that can be cut.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import net from 'node:net';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** `leasehold serve --dev` on a free port, with everything in memory. */
+export async function startServer() {
+  const program = process.env.LEASEHOLD_BIN ?? 'leasehold';
+  const args = ['serve', '--dev', '--json', '--listen', '127.0.0.1:0', '--store', 'memory:', '--log', 'error'];
+  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [line] = await once(createInterface({ input: child.stdout }), 'line');
+  const { url, tokens } = JSON.parse(line);
+  const end = async () => {
+    child.kill();
+    await once(child, 'exit');
+  };
+  return { url, tokens, port: Number(new URL(url).port), end };
+}
+
+/** Passes connections on to a port until it is cut, and again when it is healed. */
+export class Proxy {
+  #open = new Set();
+  #cut = false;
+  #swallow = 0;
+
+  static async to(port) {
+    const proxy = new Proxy();
+    proxy.server = net.createServer((client) => proxy.#connect(client, port));
+    proxy.server.listen(0, '127.0.0.1');
+    await once(proxy.server, 'listening');
+    proxy.url = `http://127.0.0.1:${proxy.server.address().port}`;
+    return proxy;
+  }
+
+  #connect(client, port) {
+    client.on('error', () => {});
+    if (this.#cut) return client.destroy();
+    const server = net.connect(port, '127.0.0.1');
+    this.#open.add(client).add(server);
+    client.on('data', (data) => {
+      // From now on, this request arrives and its answer does not.
+      if (this.#swallow > 0) {
+        this.#swallow -= 1;
+        server.swallows = true;
+      }
+      server.write(data);
+    });
+    server.on('data', (data) => (server.swallows ? client.destroy() : client.write(data)));
+    server.on('error', () => {});
+    for (const [one, other] of [[client, server], [server, client]]) {
+      one.on('close', () => {
+        other.destroy();
+        this.#open.delete(one);
+      });
+    }
+  }
+
+  /** Ends every connection, and closes new ones at once. */
+  cut() {
+    this.#cut = true;
+    for (const one of this.#open) one.destroy();
+  }
+
+  heal() {
+    this.#cut = false;
+  }
+
+  /** The next so many requests arrive, and their answers do not. */
+  swallowAnswers(count) {
+    this.#swallow = count;
+  }
+
+  end() {
+    this.cut();
+    this.server.close();
+  }
+}
+
+/** Waits for a thing to be so. */
+export async function until(what, seconds = 30) {
+  const end = Date.now() + seconds * 1_000;
+  while (!(await what())) {
+    if (Date.now() > end) throw new Error('waited in vain');
+    await sleep(10);
+  }
+}

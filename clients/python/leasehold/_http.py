@@ -1,0 +1,124 @@
+"""Calls to a server: one at a time, without redirects, repeated when it is not known whether they were done.
+
+Tokens and lease ids never go into a log or an error.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import time
+from typing import Any, Callable, Optional, Tuple, Union
+from urllib.parse import quote, urlsplit
+
+from ._errors import LeaseholdError, TooMany, Unavailable, from_problem
+
+Token = Union[None, str, Callable[[], str]]
+
+TRIES = 7
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+LONGEST_RETRY_AFTER = 5.0
+LONGEST_ANSWER = 8 * 1024 * 1024
+
+
+def _clock() -> Callable[[], float]:
+    """A clock that nobody sets, and that keeps running while the machine sleeps."""
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        number = getattr(time, name, None)
+        if number is not None:
+            return lambda: time.clock_gettime(number)
+    return time.monotonic
+
+
+now = _clock()
+
+
+class Server:
+    """A server, and who is calling."""
+
+    def __init__(self, url: str, token: Token, timeout: float, ca_file: Optional[str]) -> None:
+        parts = urlsplit(url.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("a server is reached like https://leases.example.com or http://127.0.0.1:7420")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("a server's URL has no user, no password and nothing after its path; give the token by itself")
+        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
+        self._token, self.timeout = token, timeout
+
+    def call(self, method: str, job: str, what: str = "", body: Any = None, tries: int = TRIES) -> Tuple[float, int, Any]:
+        """Calls until there is an answer. Gives when the call that was answered was sent, its status and its body."""
+        failures = 0
+        while True:
+            try:
+                return self.call_once(method, job, what, body, self.timeout)
+            except (Unavailable, TooMany) as error:
+                failures += 1
+                pause = getattr(error, "pause", None)
+                if failures == tries or pause is None:
+                    raise
+                backoff = min(LONGEST_PAUSE, FIRST_PAUSE * 2**failures) * (0.5 + random.random() / 2)
+                time.sleep(max(pause, backoff))
+
+    def call_once(self, method: str, job: str, what: str, body: Any, timeout: float) -> Tuple[float, int, Any]:
+        """Calls, whatever comes of it."""
+        path = self._path + job_path(job) + what
+        text = None if body is None else json.dumps(body, allow_nan=False).encode()
+        headers = {"Accept": "application/json", "User-Agent": "leasehold-python"}
+        if text is not None:
+            headers["Content-Type"] = "application/json"
+        token = self._token() if callable(self._token) else self._token
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        sent = now()
+        try:
+            connection = self._connect(timeout)
+            try:
+                connection.request(method, path, text, headers)
+                answer = connection.getresponse()
+                content, status = answer.read(LONGEST_ANSWER), answer.status
+                retry_after = answer.headers.get("Retry-After")
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            raise _may_pass(Unavailable(f"no answer from the server ({type(error).__name__}: {error})"), 0.0) from error
+        return sent, status, _read(status, content, retry_after)
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+
+def job_path(job: str) -> str:
+    """The address of a job, `collection/id`."""
+    collection, slash, name = job.partition("/")
+    if not (collection and slash and name):
+        raise ValueError(f"a job is `collection/id`, such as `analyses/42`; this is {job!r}")
+    return f"/api/jobs/{quote(collection, safe='')}/{quote(name, safe='')}"
+
+
+def _read(status: int, content: bytes, retry_after: Optional[str]) -> Any:
+    try:
+        answer = json.loads(content) if content else None
+    except ValueError:
+        answer = None
+        if 200 <= status < 300:
+            raise _may_pass(Unavailable("the answer is no JSON; is this a Leasehold server?"), 0.0) from None
+    if 200 <= status < 300:
+        return answer
+    error = from_problem(status, answer)
+    full = isinstance(answer, dict) and answer.get("code") == "too_many_leases"
+    if status == 503 or status >= 500 or (status == 429 and not full):
+        wanted = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
+        error = _may_pass(error, min(wanted, LONGEST_RETRY_AFTER))
+    raise error
+
+
+def _may_pass(error: LeaseholdError, pause: float) -> LeaseholdError:
+    """Marks an error after which the same call may be sent again, after this pause."""
+    error.pause = pause  # type: ignore[attr-defined]
+    return error

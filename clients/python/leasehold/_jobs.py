@@ -1,0 +1,93 @@
+"""The jobs of a server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from typing import Any, Callable, Optional, Union
+
+from ._attempt import Attempt
+from ._errors import NoSuchJob, NotRetryable
+from ._http import Server, Token
+from ._values import Job, NotAcquired, Run
+
+
+class Jobs:
+    """The jobs of a server. A job's id is `collection/id`, such as `analyses/42`.
+
+    `token` is the token itself, or a function that gives the one to use now, for tokens that expire. Calls whose outcome is
+    unknown are repeated under the same lease id; a server that asks to be left alone (429, 503) is.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Token = None,
+        *,
+        worker: Optional[str] = None,
+        timeout: float = 10.0,
+        ca_file: Optional[str] = None,
+    ) -> None:
+        self._server = Server(url, token, timeout, ca_file)
+        self._worker = worker or f"{socket.gethostname()[:40]}-{os.getpid()}"
+
+    def __repr__(self) -> str:
+        return f"Jobs(worker={self._worker!r})"
+
+    def create(self, id: str, payload: Any = None, *, max_attempts: Optional[int] = None) -> bool:
+        """Makes a job, unless it is there with the same payload. Answers whether it is new."""
+        body = {"payload": payload}
+        if max_attempts is not None:
+            body["max_attempts"] = max_attempts
+        _, status, _ = self._server.call("PUT", id, body=body)
+        return status == 201
+
+    def look(self, id: str) -> Optional[Job]:
+        """What is known about a job; `None` if there is none."""
+        try:
+            return Job.of(self._server.call("GET", id)[2])
+        except NoSuchJob:
+            return None
+
+    def acquire(
+        self,
+        id: str,
+        *,
+        worker: Optional[str] = None,
+        ttl: int = 300,
+        on_lost: Optional[Callable[[Attempt], None]] = None,
+    ) -> Union[Attempt, NotAcquired]:
+        """Begins with a job, if it is neither finished nor in somebody's hands. Not getting it is a value: look at
+        `acquired`. `ttl` is how long the attempt lasts, in whole seconds, if this program dies. `on_lost` is called, in a
+        thread of its own, when the attempt is lost."""
+        body = {"lease_id": str(uuid.uuid4()), "worker": worker or self._worker, "ttl_seconds": ttl}
+        sent, _, answer = self._server.call("POST", id, "/acquire", body)
+        if not answer["acquired"]:
+            return NotAcquired.of(answer)
+        return Attempt(self._server, id, answer, sent, on_lost)
+
+    def run(self, id: str, work: Callable[[Attempt], Any], *, worker: Optional[str] = None, ttl: int = 300) -> Run:
+        """Does `work` if the job is ours to do, and finishes it with what that returns. An exception fails the attempt,
+        which is tried again as long as there are attempts left, unless it is `NotRetryable`. Work that looks at
+        `attempt.lost` or calls `attempt.check()` stops when the attempt is lost; what it comes to after that is not kept, and
+        `LeaseLost` is raised."""
+        attempt = self.acquire(id, worker=worker, ttl=ttl)
+        if isinstance(attempt, NotAcquired):
+            return Run(attempt.reason, attempt.result, attempt.error, held=attempt.held)
+        with attempt:
+            try:
+                result = work(attempt)
+            except Exception as error:
+                if attempt.lost.is_set():
+                    raise attempt._loss() from error
+                words = str(error) or type(error).__name__
+                again = attempt.fail(words, retryable=not isinstance(error, NotRetryable))
+                return Run("failed", error=words, again=again)
+            attempt.check()
+            attempt.complete(result)
+            return Run("done", result)
+
+    def reset(self, id: str) -> Job:
+        """Has a job done all over again, whatever it came to. Not while somebody works on it (`JobRunning`)."""
+        return Job.of(self._server.call("POST", id, "/reset")[2])

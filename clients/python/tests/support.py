@@ -1,0 +1,108 @@
+"""A real server with made-up users, and a network that can be cut."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+
+
+class Server:
+    """`leasehold serve --dev` on a free port, with everything in memory."""
+
+    def __init__(self):
+        program = os.environ.get("LEASEHOLD_BIN", "leasehold")
+        arguments = ["serve", "--dev", "--json", "--listen", "127.0.0.1:0", "--store", "memory:", "--log", "error"]
+        self.process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, text=True)
+        started = json.loads(self.process.stdout.readline())
+        self.url, self.tokens = started["url"], started["tokens"]
+
+    @property
+    def address(self):
+        host, port = self.url.removeprefix("http://").split(":")
+        return host, int(port)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class Proxy:
+    """Passes connections on to a server until it is cut, and again when it is healed."""
+
+    def __init__(self, upstream):
+        self._upstream, self._open, self._cut, self._swallow = upstream, [], False, 0
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        """Ends every connection, and closes new ones at once."""
+        with self._lock:
+            self._cut = True
+            for one in self._open:
+                _shut(one)
+            self._open.clear()
+
+    def heal(self):
+        with self._lock:
+            self._cut = False
+
+    def swallow_answers(self, count):
+        """The next so many requests arrive, and their answers do not."""
+        with self._lock:
+            self._swallow = count
+
+    def end(self):
+        self.cut()
+        self._listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._cut:
+                    _shut(client)
+                    continue
+                server = socket.create_connection(self._upstream)
+                self._open += [client, server]
+                swallows = self._swallow > 0
+                self._swallow -= swallows
+            threading.Thread(target=_pump, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=_pump, args=(server, client, swallows), daemon=True).start()
+
+
+def _pump(source, target, swallows):
+    try:
+        while True:
+            data = source.recv(65536)
+            if not data or swallows:
+                break
+            target.sendall(data)
+    except OSError:
+        pass
+    _shut(source)
+    _shut(target)
+
+
+def _shut(one):
+    try:
+        one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    one.close()
+
+
+def until(what, seconds=30):
+    """Waits for a thing to be so."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise AssertionError("waited in vain")
+        time.sleep(0.01)

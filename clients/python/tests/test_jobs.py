@@ -1,0 +1,321 @@
+"""Workers in Python against a real server."""
+
+import http.server
+import json
+import logging
+import threading
+import time
+import unittest
+import uuid
+
+from leasehold import (
+    AnalysisLocks,
+    Attempt,
+    Invalid,
+    JobDiffers,
+    JobRunning,
+    Jobs,
+    LeaseLost,
+    NoSuchJob,
+    NotRetryable,
+    Unauthenticated,
+    Unavailable,
+)
+
+from .support import Proxy, Server, until
+
+
+def setUpModule():
+    global server
+    logging.getLogger("leasehold").setLevel(logging.CRITICAL)
+    server = Server()
+
+
+def tearDownModule():
+    server.end()
+
+
+def new_id():
+    return f"analyses/{uuid.uuid4()}"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.jobs = Jobs(server.url, server.tokens["user-a"], worker="w1")
+        self.other = Jobs(server.url, server.tokens["user-b"], worker="w2")
+        self.id = new_id()
+
+    def proxy(self):
+        proxy = Proxy(server.address)
+        self.addCleanup(proxy.end)
+        return proxy
+
+    def acquired(self, jobs, **options):
+        attempt = jobs.acquire(self.id, **options)
+        self.assertIsInstance(attempt, Attempt, attempt)
+        self.addCleanup(attempt.release)
+        return attempt
+
+
+class TheSource(Case):
+    """The test list of the source document."""
+
+    def test_the_first_acquire_succeeds(self):
+        self.assertTrue(self.jobs.create(self.id, {"page": 7}))
+        attempt = self.acquired(self.jobs)
+        self.assertTrue(attempt.acquired)
+        self.assertEqual((attempt.payload, attempt.attempt, attempt.recovered), ({"page": 7}, 1, False))
+        self.assertTrue(269 < attempt.time_left() <= 270, attempt.time_left())
+
+    def test_of_two_at_once_one_succeeds(self):
+        self.jobs.create(self.id)
+        answers, together = [], threading.Barrier(8)
+
+        def worker(number):
+            jobs = Jobs(server.url, server.tokens["user-a"], worker=f"w{number}")
+            together.wait()
+            answers.append(jobs.acquire(self.id))
+
+        threads = [threading.Thread(target=worker, args=(number,)) for number in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        winners = [answer for answer in answers if answer.acquired]
+        self.assertEqual(len(winners), 1)
+        self.assertEqual({answer.reason for answer in answers if not answer.acquired}, {"locked"})
+        winners[0].release()
+
+    def test_after_the_ttl_it_is_acquired_again_and_the_recovery_is_visible(self):
+        self.jobs.create(self.id)
+        proxy = self.proxy()
+        first = self.acquired(Jobs(proxy.url, server.tokens["user-a"]), ttl=1)
+        proxy.cut()
+        second = None
+        while second is None or not second.acquired:
+            second = self.other.acquire(self.id)
+        self.addCleanup(second.release)
+        self.assertTrue(second.recovered)
+        self.assertGreater(second.fence, first.fence)
+
+    def test_ready_and_failed_are_never_acquired(self):
+        self.jobs.create(self.id)
+        self.acquired(self.jobs).complete([1, 2])
+        again = self.other.acquire(self.id)
+        self.assertEqual((again.acquired, again.reason, again.status, again.result), (False, "already_finished", "READY", [1, 2]))
+        self.id = new_id()
+        self.jobs.create(self.id)
+        self.assertFalse(self.acquired(self.jobs).fail("no such page", retryable=False))
+        again = self.other.acquire(self.id)
+        self.assertEqual((again.reason, again.status, again.error), ("already_finished", "FAILED", "no such page"))
+
+    def test_a_foreign_release_changes_nothing_and_the_three_functions_have_their_own_names(self):
+        self.jobs.create(self.id)
+        locks, name = AnalysisLocks(self.jobs), self.id.split("/")[1]
+        answer = locks.acquire_analysis_lock(name, "w1")
+        self.assertEqual((answer.acquired, answer.reason), (True, None))
+        answer = locks.acquire_analysis_lock(name, "w2", 300)
+        self.assertEqual((answer.acquired, answer.reason), (False, "locked"))
+        locks.release_analysis_lock(name, "w2")
+        AnalysisLocks(self.other).release_analysis_lock(name, "w1")
+        with self.assertRaises(LeaseLost):
+            locks.refresh_analysis_lock(name, "w2")
+        locks.refresh_analysis_lock(name, "w1", 600)
+        self.assertGreater(locks.attempt(name, "w1").time_left(), 500)
+        self.assertEqual(self.other.look(self.id).status, "RUNNING")
+        locks.release_analysis_lock(name, "w1")
+        self.assertTrue(locks.acquire_analysis_lock(name, "w3").acquired)
+        locks.release_analysis_lock(name, "w3")
+        with self.assertRaises(NoSuchJob):
+            locks.acquire_analysis_lock("absent", "w1")
+
+
+class Attempts(Case):
+    def test_an_attempt_refreshes_itself(self):
+        self.jobs.create(self.id)
+        attempt = self.acquired(self.jobs, ttl=3)
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            self.assertEqual(attempt.check(), attempt.fence)
+            self.assertEqual(self.other.acquire(self.id).reason, "locked")
+            time.sleep(0.2)
+        attempt.complete()
+        self.assertIsNone(self.other.look(self.id).result)
+
+    def test_a_lost_lease_is_told_before_anybody_else_can_begin_and_a_late_word_is_refused(self):
+        self.jobs.create(self.id)
+        proxy, told = self.proxy(), threading.Event()
+        first = self.acquired(Jobs(proxy.url, server.tokens["user-a"]), ttl=3, on_lost=lambda attempt: told.set())
+        proxy.cut()
+        self.assertTrue(first.lost.wait(30))
+        self.assertEqual(first.because, "deadline")
+        self.assertTrue(told.wait(30))
+        self.assertFalse(first.is_held())
+        with self.assertRaises(LeaseLost):
+            first.check()
+        until(lambda: self.jobs.look(self.id).status == "QUEUED")
+        second = self.acquired(self.other)
+        proxy.heal()
+        with self.assertRaises(LeaseLost) as late:
+            first.complete("late")
+        self.assertEqual((late.exception.because, late.exception.held.name), ("expired", "w2"))
+        second.complete("in time")
+        self.assertEqual(self.jobs.look(self.id).result, "in time")
+
+    def test_a_short_break_is_survived(self):
+        self.jobs.create(self.id)
+        proxy = self.proxy()
+        attempt = self.acquired(Jobs(proxy.url, server.tokens["user-a"]), ttl=5)
+        proxy.cut()
+        until(lambda: attempt.time_left() < 2.5)
+        proxy.heal()
+        until(lambda: attempt.time_left() > 3)
+        self.assertFalse(attempt.lost.is_set())
+
+    def test_a_refused_refresh_is_a_loss(self):
+        self.jobs.create(self.id)
+        attempt = self.acquired(self.jobs, ttl=3)
+        # Somebody with the lease id gives the job back behind our back.
+        self.jobs._server.call("POST", self.id, "/release", attempt._claim())
+        self.assertTrue(attempt.lost.wait(30))
+        self.assertEqual(attempt.because, "released")
+
+    def test_calls_whose_answers_got_lost_are_repeated_and_lead_to_one_attempt(self):
+        proxy = self.proxy()
+        jobs = Jobs(proxy.url, server.tokens["user-a"], worker="w1")
+        proxy.swallow_answers(2)
+        jobs.create(self.id, 1)
+        proxy.swallow_answers(2)
+        attempt = self.acquired(jobs)
+        self.assertEqual(attempt.attempt, 1)
+        proxy.swallow_answers(2)
+        attempt.complete("once")
+        job = self.other.look(self.id)
+        self.assertEqual((job.status, job.result, job.attempts), ("READY", "once", 1))
+
+    def test_as_a_context_manager_it_gives_the_job_back(self):
+        self.jobs.create(self.id)
+        with self.assertRaises(RuntimeError), self.jobs.acquire(self.id):
+            raise RuntimeError("not the job's fault")
+        self.assertEqual(self.other.look(self.id).status, "QUEUED")
+        self.assertFalse(self.acquired(self.other).recovered)
+
+    def test_a_release_that_fails_is_only_a_warning(self):
+        self.jobs.create(self.id)
+        proxy = self.proxy()
+        attempt = self.acquired(Jobs(proxy.url, server.tokens["user-a"]))
+        proxy.cut()
+        with self.assertLogs("leasehold", "WARNING") as logs:
+            logging.getLogger("leasehold").setLevel(logging.WARNING)
+            attempt.release()
+        logging.getLogger("leasehold").setLevel(logging.CRITICAL)
+        self.assertIn("could not be given back", logs.output[-1])
+        self.assertNotIn(attempt._lease_id, "".join(logs.output) + repr(attempt))
+
+
+class Runs(Case):
+    def test_what_the_work_returns_is_the_result_and_is_replayed(self):
+        self.jobs.create(self.id, {"page": 7})
+        run = self.jobs.run(self.id, lambda attempt: {"pages": attempt.payload["page"] + 1})
+        self.assertEqual((run.outcome, run.result, run.finished), ("done", {"pages": 8}, True))
+        run = self.other.run(self.id, lambda attempt: self.fail("it must not run again"))
+        self.assertEqual((run.outcome, run.result), ("already_finished", {"pages": 8}))
+
+    def test_an_exception_fails_the_attempt_and_is_tried_again_as_often_as_it_may(self):
+        self.jobs.create(self.id, max_attempts=2)
+
+        def broken(attempt):
+            raise ValueError("no disk")
+
+        for again in (True, False):
+            run = self.jobs.run(self.id, broken)
+            self.assertEqual((run.outcome, run.error, run.again, run.finished), ("failed", "no disk", again, not again))
+        self.assertEqual(self.jobs.run(self.id, broken).outcome, "already_finished")
+        self.assertEqual(self.jobs.reset(self.id).attempts, 0)
+
+        def hopeless(attempt):
+            raise NotRetryable("never")
+
+        self.assertFalse(self.jobs.run(self.id, hopeless).again)
+        self.assertEqual(self.jobs.look(self.id).error, "never")
+
+    def test_work_whose_lease_is_lost_stops_and_its_result_is_not_kept(self):
+        self.jobs.create(self.id)
+        proxy = self.proxy()
+        steps = []
+
+        def work(attempt):
+            proxy.cut()
+            while True:
+                attempt.check()
+                steps.append(1)
+                attempt.lost.wait(0.05)
+
+        with self.assertRaises(LeaseLost):
+            Jobs(proxy.url, server.tokens["user-a"]).run(self.id, work, ttl=1)
+        self.assertTrue(steps)
+        until(lambda: self.jobs.look(self.id).status == "QUEUED")
+
+    def test_while_somebody_works_on_it_it_is_locked(self):
+        self.jobs.create(self.id)
+        attempt = self.acquired(self.jobs)
+        run = self.other.run(self.id, lambda attempt: None)
+        self.assertEqual((run.outcome, run.held.name, run.finished), ("locked", "w1", False))
+        with self.assertRaises(JobRunning):
+            self.other.reset(self.id)
+        attempt.complete()
+
+
+class Errors(Case):
+    def test_what_goes_wrong_has_a_name(self):
+        self.assertIsNone(self.jobs.look(self.id))
+        with self.assertRaises(NoSuchJob):
+            self.jobs.acquire(self.id)
+        self.jobs.create(self.id, 1)
+        self.assertFalse(self.jobs.create(self.id, 1))
+        with self.assertRaises(JobDiffers):
+            self.jobs.create(self.id, 2)
+        with self.assertRaises(Unauthenticated):
+            Jobs(server.url, "nonsense").look(self.id)
+        with self.assertRaisesRegex(Invalid, "between 1s and 24h"):
+            self.jobs.acquire(self.id, ttl=0)
+        with self.assertRaises(ValueError):
+            self.jobs.look("42")
+        for url in ("ftp://x", "leases.example.com", "http://me:hunter2@x"):
+            with self.assertRaises(ValueError) as refused:
+                Jobs(url)
+            self.assertNotIn("hunter2", str(refused.exception))
+
+    def test_a_server_that_asks_to_be_left_alone_is(self):
+        answers = [(503, "1"), (429, "1"), (200, None)]
+        asked = []
+
+        class Busy(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                asked.append((time.monotonic(), json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+                status, retry_after = answers[len(asked) - 1]
+                body = b'{"acquired": false, "reason": "locked", "status": "RUNNING"}' if status == 200 else b"{}"
+                self.send_response(status)
+                if retry_after:
+                    self.send_header("Retry-After", retry_after)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        busy = http.server.HTTPServer(("127.0.0.1", 0), Busy)
+        self.addCleanup(busy.server_close)
+        self.addCleanup(busy.shutdown)
+        threading.Thread(target=busy.serve_forever, daemon=True).start()
+        answer = Jobs(f"http://127.0.0.1:{busy.server_port}").acquire(self.id)
+        self.assertEqual(answer.reason, "locked")
+        self.assertEqual(len({body["lease_id"] for _, body in asked}), 1, "the same lease id each time")
+        self.assertTrue(all(later[0] - earlier[0] >= 1 for earlier, later in zip(asked, asked[1:])))
+
+    def test_a_server_that_is_not_there_is_unavailable(self):
+        with self.assertRaises(Unavailable):
+            Jobs("http://127.0.0.1:9", timeout=1).look(self.id)
+
+
+if __name__ == "__main__":
+    unittest.main()
