@@ -386,7 +386,7 @@ impl DoorClaim {
 /// Whether it is the name of a document, or a beginning of one before a `*`.
 fn is_document_pattern(pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(prefix) => prefix.is_empty() || RoomId::parse(prefix).is_ok(),
+        Some(prefix) => RoomId::is_prefix(prefix),
         None => RoomId::parse(pattern).is_ok(),
     }
 }
