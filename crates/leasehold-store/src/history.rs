@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::Store;
+use crate::JobStore;
 use crate::random::Random;
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::{Command, Fence, Key, LeaseId, Meta, Outcome, Owner, Reason, Ttl};
@@ -182,7 +182,7 @@ pub fn keys() -> Vec<Key> {
 
 /// Lets so many tasks use a store at once, each with so many commands on one key or another, and records what they were
 /// answered, by key. Leases last so long that none expires meanwhile.
-pub async fn record(store: Arc<dyn Store>, tasks: u64, commands: u64, seed: u64) -> Vec<Vec<Call>> {
+pub async fn record(store: Arc<dyn JobStore>, tasks: u64, commands: u64, seed: u64) -> Vec<Vec<Call>> {
     let keys = keys();
     let book = Arc::new(Book { moment: AtomicU64::new(0), calls: Mutex::new(vec![Vec::new(); keys.len()]) });
     let mut running = Vec::new();
@@ -223,7 +223,7 @@ struct Hand {
 }
 
 struct Player {
-    store: Arc<dyn Store>,
+    store: Arc<dyn JobStore>,
     book: Arc<Book>,
     keys: Vec<Key>,
     random: Random,

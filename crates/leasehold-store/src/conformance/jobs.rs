@@ -4,7 +4,7 @@ use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
 use leasehold_core::lease::LossReason;
 use leasehold_core::{Key, Ttl};
 
-use super::{Harness, Party, Restart, TTL};
+use super::{Harness, JobHarness, Party, Restart, TTL};
 use crate::JobApplied;
 
 fn key(name: &str) -> Key {
@@ -15,17 +15,17 @@ fn text(text: &str) -> JobText {
     JobText::parse(text).unwrap()
 }
 
-async fn apply(harness: &dyn Harness, key: &Key, command: JobCommand) -> JobApplied {
-    harness.store().apply_job(key, command).await.unwrap()
+async fn apply(harness: &dyn JobHarness, key: &Key, command: JobCommand) -> JobApplied {
+    harness.job_store().apply_job(key, command).await.unwrap()
 }
 
-async fn create(harness: &dyn Harness, key: &Key) {
+async fn create(harness: &dyn JobHarness, key: &Key) {
     let command = JobCommand::Create { payload: text("payload"), max_attempts: Some(3) };
     assert_eq!(apply(harness, key, command).await.outcome, JobOutcome::Created);
 }
 
 impl Party {
-    async fn acquire_job(&mut self, harness: &dyn Harness, key: &Key) -> JobOutcome {
+    async fn acquire_job(&mut self, harness: &dyn JobHarness, key: &Key) -> JobOutcome {
         let outcome = apply(harness, key, JobCommand::Acquire(self.bid())).await.outcome;
         if let JobOutcome::Acquired { lease, .. } = &outcome {
             self.fence = Some(lease.fence);
@@ -33,31 +33,31 @@ impl Party {
         outcome
     }
 
-    async fn must_acquire_job(&mut self, harness: &dyn Harness, key: &Key) -> bool {
+    async fn must_acquire_job(&mut self, harness: &dyn JobHarness, key: &Key) -> bool {
         match self.acquire_job(harness, key).await {
             JobOutcome::Acquired { recovered, .. } => recovered,
             other => panic!("{} did not get the job: {other:?}", self.owner),
         }
     }
 
-    async fn complete(&self, harness: &dyn Harness, key: &Key, result: &str) -> JobOutcome {
+    async fn complete(&self, harness: &dyn JobHarness, key: &Key, result: &str) -> JobOutcome {
         let command = JobCommand::Complete { claim: self.claim(), result: text(result) };
         apply(harness, key, command).await.outcome
     }
 
-    async fn fail(&self, harness: &dyn Harness, key: &Key, retryable: bool) -> JobOutcome {
+    async fn fail(&self, harness: &dyn JobHarness, key: &Key, retryable: bool) -> JobOutcome {
         let command = JobCommand::Fail { claim: self.claim(), error: text("broken"), retryable };
         apply(harness, key, command).await.outcome
     }
 }
 
 /// What the job came to.
-async fn status(harness: &dyn Harness, key: &Key) -> Status {
+async fn status(harness: &dyn JobHarness, key: &Key) -> Status {
     apply(harness, key, JobCommand::Settle).await.record.job.expect("a job").status
 }
 
 /// A job that is there and in nobody's hands is acquired; one that is not there is missing.
-pub async fn job_first_acquire_succeeds(harness: &dyn Harness) {
+pub async fn job_first_acquire_succeeds(harness: &dyn JobHarness) {
     let key = key("first");
     let mut w1 = Party::new("w1", 1);
     assert_eq!(w1.acquire_job(harness, &key).await, JobOutcome::Missing);
@@ -66,48 +66,61 @@ pub async fn job_first_acquire_succeeds(harness: &dyn Harness) {
 }
 
 /// Of many that want a job at once, one gets it.
-pub async fn job_of_many_at_once_one_gets_it(harness: &dyn Harness) {
+pub async fn job_of_many_at_once_one_gets_it(harness: &dyn JobHarness) {
     let key = key("at-once");
     create(harness, &key).await;
     let mut racers = tokio::task::JoinSet::new();
-    for number in 0..24 {
-        let (store, key) = (harness.store(), key.clone());
+    let count = harness.racers();
+    for number in 0..count {
+        let (store, key) = (harness.job_store(), key.clone());
         let bid = Party::new(&format!("w{number}"), 10 + number).bid();
         racers.spawn(async move { store.apply_job(&key, JobCommand::Acquire(bid)).await.unwrap().outcome });
     }
     let outcomes = racers.join_all().await;
     let acquired = outcomes.iter().filter(|outcome| matches!(outcome, JobOutcome::Acquired { .. })).count();
     let locked = outcomes.iter().filter(|outcome| matches!(outcome, JobOutcome::Locked(_))).count();
-    assert_eq!((acquired, locked), (1, 23), "{outcomes:?}");
+    assert_eq!((acquired, locked), (1, usize::from(count) - 1), "{outcomes:?}");
 }
 
 /// After the TTL a job is acquired again, and that it was recovered shows, whoever noticed the expiry.
-pub async fn job_is_recovered_after_the_ttl(harness: &dyn Harness) {
-    for swept in [false, true] {
-        let key = key(&format!("ttl-{swept}"));
-        create(harness, &key).await;
-        let (mut w1, mut w2) = (Party::new("w1", 40), Party::new("w2", 41));
-        w1.must_acquire_job(harness, &key).await;
-        harness.advance(TTL - std::time::Duration::from_millis(1)).await;
-        assert!(matches!(w2.acquire_job(harness, &key).await, JobOutcome::Locked(_)));
-        harness.advance(std::time::Duration::from_millis(1)).await;
-        if swept {
-            harness.store().settle_due(100).await.unwrap();
-        }
-        assert!(w2.must_acquire_job(harness, &key).await, "swept: {swept}");
-        assert!(w2.fence() > w1.fence());
-        // The first worker comes too late, with whatever it has to say.
-        let late = w1.complete(harness, &key, "late").await;
-        assert!(matches!(late, JobOutcome::Lost { because: LossReason::Expired, .. }), "{late:?}");
-        assert_eq!(w2.complete(harness, &key, "42").await, JobOutcome::Completed);
-        let late = w1.fail(harness, &key, false).await;
-        assert!(matches!(late, JobOutcome::Lost { .. }), "{late:?}");
-        assert_eq!(status(harness, &key).await, Status::Ready { result: text("42"), by: w2.fence() });
-    }
+pub async fn job_is_recovered_after_the_ttl(harness: &dyn JobHarness) {
+    recovered(harness, &key("ttl-unnoticed"), async || {}).await;
+    let noticed = key("ttl-noticed");
+    recovered(harness, &noticed, async || {
+        harness.job_store().read(&noticed).await.unwrap();
+    })
+    .await;
+}
+
+/// The same when a sweeper noticed it.
+pub async fn job_is_recovered_after_a_sweep(harness: &dyn Harness) {
+    recovered(harness, &key("ttl-swept"), async || {
+        harness.store().settle_due(100).await.unwrap();
+    })
+    .await;
+}
+
+async fn recovered(harness: &dyn JobHarness, key: &Key, notice: impl AsyncFnOnce()) {
+    create(harness, key).await;
+    let (mut w1, mut w2) = (Party::new("w1", 40), Party::new("w2", 41));
+    w1.must_acquire_job(harness, key).await;
+    harness.advance(TTL - std::time::Duration::from_millis(1)).await;
+    assert!(matches!(w2.acquire_job(harness, key).await, JobOutcome::Locked(_)));
+    harness.advance(std::time::Duration::from_millis(1)).await;
+    notice().await;
+    assert!(w2.must_acquire_job(harness, key).await, "{key}");
+    assert!(w2.fence() > w1.fence());
+    // The first worker comes too late, with whatever it has to say.
+    let late = w1.complete(harness, key, "late").await;
+    assert!(matches!(late, JobOutcome::Lost { because: LossReason::Expired, .. }), "{late:?}");
+    assert_eq!(w2.complete(harness, key, "42").await, JobOutcome::Completed);
+    let late = w1.fail(harness, key, false).await;
+    assert!(matches!(late, JobOutcome::Lost { .. }), "{late:?}");
+    assert_eq!(status(harness, key).await, Status::Ready { result: text("42"), by: w2.fence() });
 }
 
 /// A job that is READY or FAILED is never acquired.
-pub async fn job_ready_or_failed_is_never_acquired(harness: &dyn Harness) {
+pub async fn job_ready_or_failed_is_never_acquired(harness: &dyn JobHarness) {
     for ready in [true, false] {
         let key = key(&format!("finished-{ready}"));
         create(harness, &key).await;
@@ -124,7 +137,7 @@ pub async fn job_ready_or_failed_is_never_acquired(harness: &dyn Harness) {
 }
 
 /// A release by somebody else changes nothing; one's own gives the job back, and is not a recovery.
-pub async fn job_a_foreign_release_changes_nothing(harness: &dyn Harness) {
+pub async fn job_a_foreign_release_changes_nothing(harness: &dyn JobHarness) {
     let key = key("foreign");
     create(harness, &key).await;
     // The same worker's name, another attempt.
@@ -140,7 +153,7 @@ pub async fn job_a_foreign_release_changes_nothing(harness: &dyn Harness) {
 }
 
 /// Whatever was said about a job outlives the store, in whatever way that ends.
-pub async fn job_outlives_a_restart(harness: &dyn Harness) {
+pub async fn job_outlives_a_restart(harness: &dyn JobHarness) {
     for how in [Restart::Orderly, Restart::Crash] {
         let (done, begun) = (key(&format!("done-{how:?}")), key(&format!("begun-{how:?}")));
         create(harness, &done).await;
@@ -165,7 +178,7 @@ pub async fn job_outlives_a_restart(harness: &dyn Harness) {
 }
 
 /// A worker whose answer got lost asks again with the same lease id, and is not taken for another.
-pub async fn job_an_unknown_answer_may_be_asked_for_again(harness: &dyn Harness) {
+pub async fn job_an_unknown_answer_may_be_asked_for_again(harness: &dyn JobHarness) {
     let key = key("unknown");
     create(harness, &key).await;
     let mut w1 = Party::new("w1", 80);
@@ -181,7 +194,7 @@ pub async fn job_an_unknown_answer_may_be_asked_for_again(harness: &dyn Harness)
 }
 
 /// Attempts are counted, crashes too; when they are used up the job has failed, until somebody resets it.
-pub async fn job_attempts_are_counted_and_a_reset_begins_anew(harness: &dyn Harness) {
+pub async fn job_attempts_are_counted_and_a_reset_begins_anew(harness: &dyn JobHarness) {
     let key = key("attempts");
     create(harness, &key).await;
     let mut workers =

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use leasehold_core::lease::{Bid, Claim, Lease};
 use leasehold_core::{Command, Key, LeaseId, Meta, Outcome, Owner, Slot, Ttl};
 use leasehold_store::clock::ManualClock;
-use leasehold_store::conformance::{HARNESS_LEASES_PER_OWNER, Harness, Restart};
-use leasehold_store::{Embedded, Limits, Memory, Mode, Range, Store, embedded};
+use leasehold_store::conformance::{HARNESS_LEASES_PER_OWNER, Harness, JobHarness, Restart};
+use leasehold_store::{Embedded, JobStore, Limits, Memory, Mode, Range, Store, embedded};
 use tempfile::TempDir;
 
 pub const LIMITS: Limits = Limits { leases_per_owner: HARNESS_LEASES_PER_OWNER };
@@ -29,13 +29,20 @@ impl MemoryHarness {
 }
 
 #[async_trait]
-impl Harness for MemoryHarness {
-    fn store(&self) -> Arc<dyn Store> {
+impl JobHarness for MemoryHarness {
+    fn job_store(&self) -> Arc<dyn JobStore> {
         self.store.clone()
     }
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
+    }
+}
+
+#[async_trait]
+impl Harness for MemoryHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
     }
 }
 
@@ -115,9 +122,9 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 #[async_trait]
-impl Harness for EmbeddedHarness {
-    fn store(&self) -> Arc<dyn Store> {
-        self.state.lock().unwrap().store.clone().unwrap()
+impl JobHarness for EmbeddedHarness {
+    fn job_store(&self) -> Arc<dyn JobStore> {
+        self.store()
     }
 
     async fn advance(&self, by: Duration) {
@@ -144,6 +151,13 @@ impl Harness for EmbeddedHarness {
         self.reopen();
         self.back_up();
         true
+    }
+}
+
+#[async_trait]
+impl Harness for EmbeddedHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        self.state.lock().unwrap().store.clone().unwrap()
     }
 
     async fn stall(&self, for_how_long: Duration) -> bool {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_store::conformance::{Harness, Restart};
-use leasehold_store::{Postgres, PostgresUrl, Store};
+use leasehold_store::conformance::{Harness, JobHarness, Restart};
+use leasehold_store::{JobStore, Postgres, PostgresUrl, Store};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use tokio_postgres::Client;
 
@@ -124,6 +124,13 @@ impl PostgresHarness {
 impl Harness for PostgresHarness {
     fn store(&self) -> Arc<dyn Store> {
         self.state.lock().unwrap().store.clone().unwrap()
+    }
+}
+
+#[async_trait]
+impl JobHarness for PostgresHarness {
+    fn job_store(&self) -> Arc<dyn JobStore> {
+        self.store()
     }
 
     async fn advance(&self, by: Duration) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::lease::Claim;
 use leasehold_core::{Command, Fence, Key, Outcome};
-use leasehold_store::conformance::{Harness, Restart};
+use leasehold_store::conformance::{JobHarness, Restart};
 use leasehold_store::{JobStore, Postgres, Retry};
 
 use super::harness::{PostgresHarness, Way};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_core::lease::Claim;
 use leasehold_core::{Command, EventKind, Outcome, Position};
-use leasehold_store::conformance::{Harness, Restart};
+use leasehold_store::conformance::{Harness, JobHarness, Restart};
 use leasehold_store::{Error, Feed, JobStore, Postgres, Range, Retry, Store, open};
 use tokio::time::timeout;
 
