@@ -459,12 +459,14 @@ impl fmt::Debug for LeaseId {
 pub struct Fence(u64);
 
 impl Fence {
+    /// The smallest fence.
+    pub const MIN: Self = Self(1);
     /// The largest fence: the largest whole number that JavaScript and JSON carry exactly, 2^53 - 1.
     pub const MAX: Self = Self((1 << 53) - 1);
 
     /// This fence, if it lies between 1 and [`Fence::MAX`].
     pub fn new(number: u64) -> Result<Self, Invalid> {
-        if (1..=Self::MAX.0).contains(&number) {
+        if (Self::MIN.0..=Self::MAX.0).contains(&number) {
             return Ok(Self(number));
         }
         let rule = format!("a fence lies between 1 and {}", Self::MAX.0);

@@ -13,6 +13,7 @@
 //! | `embedded:PATH` or just `PATH` | one file, one process, everything durable before it is acknowledged |
 //! | `embedded:PATH?mode=shared` | the same file, shared by several processes of one machine |
 //! | `postgres://USER:PASSWORD@HOST/DATABASE` | a PostgreSQL database, shared by servers on several machines |
+//! | `firestore:PROJECT` | jobs in the fields of their own Firestore documents (a [`JobStore`]; feature `firestore`) |
 
 pub mod clock;
 mod columns;
@@ -20,6 +21,8 @@ pub mod conformance;
 pub mod embedded;
 mod error;
 pub mod faulty;
+#[cfg(feature = "firestore")]
+pub mod firestore;
 pub mod history;
 pub mod memory;
 pub mod postgres;
@@ -37,6 +40,8 @@ use leasehold_core::{
 
 pub use embedded::{Embedded, Mode};
 pub use error::{Error, Result, Retry};
+#[cfg(feature = "firestore")]
+pub use firestore::{Firestore, FirestoreUrl};
 pub use memory::Memory;
 pub use postgres::{Postgres, PostgresUrl};
 
@@ -218,6 +223,21 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>> {
         StoreUrl::Memory => Ok(Arc::new(Memory::new())),
         StoreUrl::Embedded { path, mode } => Ok(Arc::new(Embedded::options().mode(mode).open(path)?)),
         StoreUrl::Postgres(url) => Ok(Arc::new(Postgres::options().open(&url)?)),
+        #[cfg(feature = "firestore")]
+        StoreUrl::Firestore(_) => {
+            let rule = "documents can hold jobs, but no lists and no events";
+            let fix = "use it for jobs, and a file or PostgreSQL for everything else";
+            Err(leasehold_core::Invalid::new("store URL", url, rule, fix).into())
+        }
+    }
+}
+
+/// Opens the store that `url` names, for jobs: any store can hold them, and so can Firestore.
+pub fn open_jobs(url: &str) -> Result<Arc<dyn JobStore>> {
+    match StoreUrl::parse(url)? {
+        #[cfg(feature = "firestore")]
+        StoreUrl::Firestore(url) => Ok(Arc::new(Firestore::options().open(&url))),
+        _ => Ok(open(url)?),
     }
 }
 
@@ -235,6 +255,9 @@ pub enum StoreUrl {
     },
     /// `postgres://…` or `postgresql://…`
     Postgres(PostgresUrl),
+    /// `firestore:…`
+    #[cfg(feature = "firestore")]
+    Firestore(FirestoreUrl),
 }
 
 impl StoreUrl {
@@ -245,7 +268,8 @@ impl StoreUrl {
             let shown = if url.contains('@') { "(hidden, it may hold a password)" } else { url };
             Err(Error::Invalid(leasehold_core::Invalid::new("store URL", shown, rule, fix)))
         };
-        let known = "write memory:, embedded:PATH, embedded:PATH?mode=shared or postgres://USER:PASSWORD@HOST/DATABASE";
+        let known = "write memory:, embedded:PATH, embedded:PATH?mode=shared, postgres://USER:PASSWORD@HOST/DATABASE, or \
+                     firestore:PROJECT for jobs";
         match url.split_once(':') {
             _ if url.trim().is_empty() => refuse("it is empty", known),
             _ if url.contains('\0') => refuse("it holds a NUL character", known),
@@ -256,6 +280,12 @@ impl StoreUrl {
                 None => refuse("embedded: takes a path and at most ?mode=exclusive or ?mode=shared", known),
             },
             Some(_) if postgres::is_postgres(url) => PostgresUrl::parse(url).map(Self::Postgres),
+            #[cfg(feature = "firestore")]
+            Some(("firestore", _)) => FirestoreUrl::parse(url).map(Self::Firestore),
+            #[cfg(not(feature = "firestore"))]
+            Some(("firestore", _)) => {
+                refuse("this program was built without Firestore", "build it with the feature `firestore`")
+            }
             Some((scheme, _)) if looks_like_a_scheme(scheme) => {
                 refuse("there is no such kind of store", known)
             }

@@ -5,6 +5,7 @@
 mod damage;
 mod differential;
 mod disk;
+mod firestore;
 mod harness;
 mod laws;
 mod postgres;

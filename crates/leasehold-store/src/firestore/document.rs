@@ -1,0 +1,358 @@
+//! The job's own document: which of its fields are ours, what they say, and what is to be written into them.
+//!
+//! The document belongs to the user. Only the fields named in [`Names`] are read or written, and each is understood in
+//! whatever shape another program may have left it; what makes no sense counts as absent. Nothing is decided here: what
+//! stands in the fields becomes a [`Record`], and the rules of `leasehold-core` say what follows.
+//!
+//! `lockState` keeps what no other field has: it is ours alone. It repeats owner and expiry as we wrote them. Where
+//! those differ from `lockOwner` and `lockExpiresAt`, another program has taken the lock since, and our attempt is over.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gcloud_sdk::google::firestore::v1::Value;
+use gcloud_sdk::google::firestore::v1::value::ValueType;
+use leasehold_core::job::{Job, JobText, Record, Status};
+use leasehold_core::lease::{Context, Lease, LossReason, REMEMBERED};
+use leasehold_core::{Decision, Fence, LeaseId, Owner, Slot, StoreTime, Ttl};
+use serde_json::json;
+
+use super::attempt::{self, Veil};
+use super::url::Names;
+use super::values::{self, text_of};
+use crate::columns;
+
+/// The fields of a document.
+pub(super) type Fields = HashMap<String, Value>;
+
+/// What is to be written: a value, or nothing where the field is to go.
+pub(super) type Changes = BTreeMap<String, Option<ValueType>>;
+
+/// How many ended attempts a document remembers. Only those of the last ten minutes count.
+const ENDED_KEPT: usize = 20;
+
+/// Who holds a lock whose owner cannot be shown.
+const UNREADABLE_OWNER: &str = "somebody";
+
+/// A fence that no attempt has: ours follow the clock.
+const NOBODYS: Fence = Fence::MIN;
+
+/// Everything that our fields say.
+pub(super) struct Found {
+    pub(super) record: Record,
+    last_fence: u64,
+    ended: Vec<Ending>,
+}
+
+/// An attempt that has ended, and why.
+#[derive(Clone)]
+struct Ending {
+    id: LeaseId,
+    because: LossReason,
+    at: StoreTime,
+}
+
+impl Found {
+    /// What stands in the document, or that there is none.
+    pub(super) fn read(names: &Names, fields: Option<&Fields>) -> Self {
+        match fields {
+            None => Self { record: Record::default(), last_fence: 0, ended: Vec::new() },
+            Some(fields) => Reader { names, fields, state: State::read(names, fields) }.found(),
+        }
+    }
+
+    /// What the rules need to know besides the record. Fences follow Firestore's clock, so that they go on growing when
+    /// the document is deleted and made anew, or put back to a backup.
+    pub(super) fn context(&self, now: StoreTime, asked: Option<&LeaseId>) -> Context {
+        let own = self.ended.iter().rev().find(|ending| Some(&ending.id) == asked);
+        let remembered = own.filter(|ending| ending.at + REMEMBERED > now).map(|ending| ending.because);
+        Context { now, last_fence: self.last_fence.max(now.as_millis()), remembered, owner_is_full: false }
+    }
+
+    /// What is to be written so that the document says `after`; empty when nothing has changed.
+    pub(super) fn changes(
+        &self,
+        names: &Names,
+        after: &Record,
+        lease: &Decision,
+        now: StoreTime,
+        veil: &Veil,
+    ) -> Changes {
+        let before = &self.record;
+        if after == before && lease.ended.is_empty() {
+            return Changes::new();
+        }
+        let mut changes = Changes::new();
+        if after.slot.lease != before.slot.lease {
+            write_lock(&mut changes, names, before.slot.lease.as_ref(), after.slot.lease.as_ref(), veil);
+        }
+        if let Some(job) = &after.job {
+            write_job(&mut changes, names, before.job.as_ref(), job);
+        }
+        let ended = self.ended_with(lease, now);
+        changes.insert(names.state.clone(), Some(values::string(state_text(after, &ended))));
+        changes
+    }
+
+    fn ended_with(&self, lease: &Decision, now: StoreTime) -> Vec<Ending> {
+        let foreign = attempt::foreign();
+        let new = lease.ended.iter().map(|(id, because)| Ending { id: *id, because: *because, at: now });
+        let young = self.ended.iter().filter(|ending| ending.at + REMEMBERED > now).cloned();
+        let ended: Vec<_> = young.chain(new).filter(|ending| ending.id != foreign).collect();
+        let too_many = ended.len().saturating_sub(ENDED_KEPT);
+        ended.into_iter().skip(too_many).collect()
+    }
+}
+
+fn write_lock(
+    changes: &mut Changes,
+    names: &Names,
+    before: Option<&Lease>,
+    after: Option<&Lease>,
+    veil: &Veil,
+) {
+    let Some(lease) = after else {
+        // The fence stays: the next one is larger.
+        for name in [&names.owner, &names.expires_at, &names.heartbeat_at, &names.attempt] {
+            changes.insert(name.clone(), None);
+        }
+        return;
+    };
+    let mut set = |name: &str, value| changes.insert(name.to_owned(), Some(value));
+    set(&names.owner, values::string(lease.owner.to_string()));
+    set(&names.expires_at, values::string(values::iso(lease.expires_at)));
+    set(&names.heartbeat_at, values::string(values::iso(lease.renewed_at)));
+    set(&names.fence, values::integer(lease.fence.get()));
+    if before.is_none_or(|before| before.lease_id != lease.lease_id) {
+        let whole = veil.attempt(&lease.lease_id).map(str::to_owned);
+        set(&names.attempt, values::string(whole.unwrap_or_else(|| attempt::digits(&lease.lease_id))));
+    }
+}
+
+fn write_job(changes: &mut Changes, names: &Names, before: Option<&Job>, after: &Job) {
+    let mut put = |name: &str, value| changes.insert(name.to_owned(), value);
+    if before.is_none_or(|before| before.payload != after.payload) {
+        put(&names.payload, Some(values::string(after.payload.as_str())));
+    }
+    if before.is_none_or(|before| before.max_attempts != after.max_attempts) {
+        put(&names.max_attempts, after.max_attempts.map(|most| values::integer(most.into())));
+    }
+    if before.is_none_or(|before| before.attempts != after.attempts) {
+        put(&names.attempts, Some(values::integer(after.attempts.into())));
+    }
+    if before.is_some_and(|before| before.status == after.status) {
+        return;
+    }
+    let (word, result, error) = match &after.status {
+        Status::Queued => (&names.queued, None, None),
+        Status::Ready { result, .. } => (&names.ready, Some(result), None),
+        Status::Failed { error, .. } => (&names.failed, None, Some(error)),
+    };
+    let text = |text: &JobText| values::string(text.as_str());
+    put(&names.status, Some(values::string(word.as_str())));
+    put(&names.result, result.map(text));
+    put(&names.error, error.map(text));
+}
+
+/// What no other field has, as JSON: one field costs Firestore one index entry, a map one for each of its own.
+fn state_text(after: &Record, ended: &[Ending]) -> String {
+    let lease = after.slot.lease.as_ref();
+    let millis = |time: StoreTime| time.as_millis();
+    let by = after.job.as_ref().and_then(|job| match &job.status {
+        Status::Queued => None,
+        Status::Ready { by, .. } => Some(by.get()),
+        Status::Failed { by, .. } => by.map(Fence::get),
+    });
+    json!({
+        "v": VERSION,
+        "seq": after.slot.seq,
+        "vacantSince": millis(after.slot.vacant_since),
+        "owner": lease.map(|lease| lease.owner.as_str()),
+        "expiresAt": lease.map(|lease| millis(lease.expires_at)),
+        "acquiredAt": lease.map(|lease| millis(lease.acquired_at)),
+        "renewedAt": lease.map(|lease| millis(lease.renewed_at)),
+        "ttl": lease.map(|lease| lease.ttl.as_millis()),
+        "leaving": lease.is_some_and(|lease| lease.leaving),
+        "meta": lease.and_then(|lease| columns::meta_text(&lease.meta)),
+        "request": lease.and_then(|lease| lease.request.as_deref().map(columns::request_text)),
+        "job": after.job.as_ref().map(|job| {
+            json!({ "begun": job.begun, "changedAt": millis(job.changed_at), "by": by })
+        }),
+        "ended": ended.iter().map(|ending| {
+            json!([attempt::digits(&ending.id), ending.because.as_str(), millis(ending.at)])
+        }).collect::<Vec<_>>(),
+    })
+    .to_string()
+}
+
+/// The version of what stands in `lockState`. Another one counts as absent.
+const VERSION: u64 = 1;
+
+/// What stands in `lockState`.
+struct State(serde_json::Value);
+
+impl State {
+    fn read(names: &Names, fields: &Fields) -> Self {
+        let text = fields.get(&names.state).and_then(text_of).unwrap_or_default();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let is_known = value.get("v").and_then(serde_json::Value::as_u64) == Some(VERSION);
+        Self(if is_known { value } else { serde_json::Value::Null })
+    }
+
+    fn is_there(&self) -> bool {
+        !self.0.is_null()
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.as_str()
+    }
+
+    fn number(&self, pointer: &str) -> Option<u64> {
+        self.0.pointer(pointer)?.as_u64()
+    }
+
+    fn time(&self, pointer: &str) -> Option<StoreTime> {
+        self.number(pointer).map(StoreTime::from_millis)
+    }
+
+    fn is(&self, pointer: &str) -> bool {
+        self.0.pointer(pointer).and_then(serde_json::Value::as_bool).unwrap_or(false)
+    }
+
+    /// Whether we wrote the document for a lease alone, so that there is no job in it.
+    fn is_without_job(&self) -> bool {
+        self.is_there() && self.0.get("job").is_none_or(serde_json::Value::is_null)
+    }
+
+    fn ended(&self) -> Vec<Ending> {
+        let list = self.0.get("ended").and_then(serde_json::Value::as_array);
+        list.into_iter().flatten().filter_map(ending).collect()
+    }
+}
+
+fn ending(value: &serde_json::Value) -> Option<Ending> {
+    let id = attempt::id_of(value.get(0)?.as_str()?)?;
+    let because = LossReason::parse(value.get(1)?.as_str()?)?;
+    Some(Ending { id, because, at: StoreTime::from_millis(value.get(2)?.as_u64()?) })
+}
+
+/// Makes sense of a document.
+struct Reader<'a> {
+    names: &'a Names,
+    fields: &'a Fields,
+    state: State,
+}
+
+impl Reader<'_> {
+    fn found(&self) -> Found {
+        let seq = self.state.number("/seq").unwrap_or(0);
+        let vacant_since = self.state.time("/vacantSince").unwrap_or(StoreTime::ZERO);
+        let slot = Slot { seq, lease: self.lease(), vacant_since };
+        let record = Record { job: self.job(), slot };
+        Found { record, last_fence: self.fence().map_or(0, Fence::get), ended: self.state.ended() }
+    }
+
+    fn field(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name)
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.field(name).and_then(text_of)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.field(name).and_then(values::number_of)
+    }
+
+    fn fence(&self) -> Option<Fence> {
+        self.number(&self.names.fence).and_then(|fence| Fence::new(fence).ok())
+    }
+
+    /// Who is said to hold the lock, in whatever words; `None` when nobody is.
+    fn owner(&self) -> Option<String> {
+        self.field(&self.names.owner).filter(|value| !values::is_empty(value)).and_then(text_of)
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        let said = self.owner()?;
+        let shown = Owner::parse(&said).or_else(|_| Owner::parse(UNREADABLE_OWNER)).ok()?;
+        // Missing or unreadable: stale, as if it had expired long ago.
+        let expires_at =
+            self.field(&self.names.expires_at).and_then(values::time_of).unwrap_or(StoreTime::ZERO);
+        Some(self.own_lease(&said, expires_at).unwrap_or_else(|| self.foreign_lease(shown, expires_at)))
+    }
+
+    /// The lease that we wrote, if it is the one that the other fields speak of.
+    fn own_lease(&self, said: &str, expires_at: StoreTime) -> Option<Lease> {
+        let state = &self.state;
+        let is_ours = state.text("owner") == Some(said) && state.time("/expiresAt") == Some(expires_at);
+        let lease_id = attempt::id_of(&self.text(&self.names.attempt)?)?;
+        if !is_ours {
+            return None;
+        }
+        Some(Lease {
+            owner: Owner::parse(said).ok()?,
+            lease_id,
+            fence: self.fence()?,
+            acquired_at: state.time("/acquiredAt")?,
+            renewed_at: state.time("/renewedAt")?,
+            expires_at,
+            ttl: columns::ttl(state.number("/ttl")?)?,
+            leaving: state.is("/leaving"),
+            meta: columns::parse_meta(state.text("meta"))?,
+            request: columns::parse_request(state.text("request"))?,
+        })
+    }
+
+    /// The lock of another program, which says only who and until when.
+    fn foreign_lease(&self, owner: Owner, expires_at: StoreTime) -> Lease {
+        let seen = self.field(&self.names.heartbeat_at).and_then(values::time_of).unwrap_or(StoreTime::ZERO);
+        Lease {
+            owner,
+            lease_id: attempt::foreign(),
+            fence: self.fence().unwrap_or(NOBODYS),
+            acquired_at: seen,
+            renewed_at: seen,
+            expires_at,
+            ttl: Ttl::MIN,
+            leaving: false,
+            meta: leasehold_core::Meta::default(),
+            request: None,
+        }
+    }
+
+    fn job(&self) -> Option<Job> {
+        if self.state.is_without_job() {
+            return None;
+        }
+        let small = |name: &str| self.number(name).and_then(|number| u32::try_from(number).ok());
+        let is_taken = self.lease().is_some_and(|lease| lease.lease_id == attempt::foreign());
+        Some(Job {
+            payload: self.job_text(&self.names.payload),
+            status: self.status(),
+            attempts: small(&self.names.attempts).unwrap_or(0),
+            max_attempts: small(&self.names.max_attempts),
+            // Whoever locked it in another program has begun, too.
+            begun: self.state.is("/job/begun") || is_taken,
+            changed_at: self.state.time("/job/changedAt").unwrap_or(StoreTime::ZERO),
+        })
+    }
+
+    fn status(&self) -> Status {
+        let word = self.text(&self.names.status).unwrap_or_default();
+        let by = self.state.number("/job/by").and_then(|by| Fence::new(by).ok());
+        if word == self.names.ready {
+            Status::Ready { result: self.job_text(&self.names.result), by: by.unwrap_or(NOBODYS) }
+        } else if word == self.names.failed {
+            Status::Failed { error: self.job_text(&self.names.error), by }
+        } else if self.names.finished.contains(&word) {
+            Status::Failed { error: JobText::parse(&word).unwrap_or_default(), by: None }
+        } else {
+            Status::Queued
+        }
+    }
+
+    /// Empty where there is nothing, or more than may be passed on.
+    fn job_text(&self, name: &str) -> JobText {
+        JobText::parse(&self.text(name).unwrap_or_default()).unwrap_or_default()
+    }
+}

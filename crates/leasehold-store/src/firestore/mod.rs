@@ -1,0 +1,238 @@
+//! Jobs in Firestore, in the fields of their own documents: Firestore keeps them and tells the time, Rust decides.
+//!
+//! This is a [`JobStore`] and not a [`Store`](crate::Store): a document knows nothing of the others, so there are no
+//! lists, no events and no sweeper. `turn.rs` is the heart: one Firestore transaction per command. `document.rs` knows
+//! the fields, `attempt.rs` keeps lease ids out of them. Nothing here may touch a field that is not ours, nor decide
+//! by the clock of the machine that it runs on.
+
+mod attempt;
+mod document;
+mod trouble;
+mod turn;
+mod url;
+mod values;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use gcloud_sdk::google::firestore::v1::firestore_client::FirestoreClient;
+use gcloud_sdk::google_cloud_auth::credentials::anonymous;
+use gcloud_sdk::{GoogleApi, GoogleAuthMiddleware, HeaderMap, RequestTimeouts};
+use leasehold_core::backoff::Backoff;
+use leasehold_core::job::{self, Record};
+use leasehold_core::{Command, JobCommand, Key, Position, StoreTime, decide};
+use tokio::sync::OnceCell;
+
+use crate::clock::Clock;
+use crate::{Applied, JobApplied, JobStore, Reading, Result};
+use attempt::Veil;
+use document::Found;
+use trouble::{Trouble, TroubleResult};
+use turn::{Seen, Turn};
+
+pub use url::FirestoreUrl;
+
+/// Where Firestore is.
+const API: &str = "https://firestore.googleapis.com";
+
+/// Names an emulator, as in all of Google's own clients.
+const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
+
+/// How long one call may take, and how long connecting may.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a command is tried again when nothing was done: others were at the same document.
+const RETRIES: u32 = 7;
+
+/// How long to wait before that.
+const BACKOFF: Backoff =
+    Backoff { initial: Duration::from_millis(50), multiplier: 2.0, max: Duration::from_secs(2) };
+
+/// There is no feed of events to have a position in.
+const NOWHERE: Position = Position(0);
+
+/// How to open Firestore documents as a store.
+#[derive(Default)]
+pub struct Options {
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl Options {
+    /// Another clock than Firestore's, that only a test moves.
+    #[doc(hidden)]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Makes the store. It connects when it is first used.
+    pub fn open(self, url: &FirestoreUrl) -> Firestore {
+        Firestore(Arc::new(Inner { url: url.clone(), clock: self.clock, client: OnceCell::new() }))
+    }
+}
+
+/// The documents of a Firestore database. Any number of processes may use the same ones.
+pub struct Firestore(Arc<Inner>);
+
+impl Firestore {
+    /// Opens `firestore:PROJECT` or `firestore:PROJECT/DATABASE`.
+    pub fn open(url: &str) -> Result<Self> {
+        Ok(Self::options().open(&FirestoreUrl::parse(url)?))
+    }
+
+    /// The ways to open one.
+    pub fn options() -> Options {
+        Options::default()
+    }
+
+    /// Does something, and again if it failed without having done anything.
+    async fn retried<T, F>(&self, attempt: impl Fn() -> F + Send) -> Result<T>
+    where
+        F: Future<Output = TroubleResult<T>> + Send,
+    {
+        let mut failures = 0;
+        loop {
+            let trouble = match attempt().await {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) => trouble,
+            };
+            failures += 1;
+            if !trouble.again || failures > RETRIES {
+                return Err(trouble.error);
+            }
+            let random = RandomState::new().hash_one(failures) as u32;
+            tokio::time::sleep(BACKOFF.jittered(failures, random)).await;
+        }
+    }
+}
+
+/// What all users of an open store share.
+struct Inner {
+    url: FirestoreUrl,
+    clock: Option<Arc<dyn Clock>>,
+    client: OnceCell<GoogleApi<Client>>,
+}
+
+type Client = FirestoreClient<GoogleAuthMiddleware>;
+
+impl Inner {
+    /// The time, when Firestore says that it is `read_time`.
+    fn now(&self, read_time: StoreTime) -> StoreTime {
+        self.clock.as_ref().map_or(read_time, |clock| StoreTime::from_millis(clock.millis()))
+    }
+
+    async fn client(&self) -> TroubleResult<Client> {
+        Ok(self.client.get_or_try_init(|| self.connect()).await?.get())
+    }
+
+    async fn connect(&self) -> TroubleResult<GoogleApi<Client>> {
+        let named = || std::env::var(EMULATOR).ok().filter(|host| !host.is_empty());
+        let connecting = async {
+            match self.url.emulator.clone().or_else(named) {
+                Some(emulator) => self.connect_to_emulator(&emulator).await,
+                None => {
+                    GoogleApi::from_function(FirestoreClient::new, API, Some(self.url.database_path())).await
+                }
+            }
+        };
+        let connected =
+            tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| Trouble::late())?;
+        let client = connected.map_err(|error| Trouble::connecting(&error))?;
+        Ok(client.with_request_timeouts(RequestTimeouts::new().with_total(CALL_TIMEOUT)))
+    }
+
+    async fn connect_to_emulator(&self, host: &str) -> gcloud_sdk::error::Result<GoogleApi<Client>> {
+        let url = if host.contains("://") { host.to_owned() } else { format!("http://{host}") };
+        let mut headers = HeaderMap::new();
+        if let Ok(owner) = "Bearer owner".parse() {
+            headers.insert("authorization", owner);
+        }
+        let database = Some(self.url.database_path());
+        let nobody = anonymous::Builder::new().build();
+        GoogleApi::from_function_with_credentials_and_headers(
+            FirestoreClient::new,
+            url,
+            database,
+            nobody,
+            headers,
+        )
+        .await
+    }
+
+    /// A look at the document, outside of any transaction.
+    async fn look(&self, document: &str) -> TroubleResult<(Found, StoreTime)> {
+        let Seen { fields, now } = turn::read(self, document, None, None).await?;
+        Ok((Found::read(&self.url.names, fields.as_ref()), now))
+    }
+
+    async fn apply(self: &Arc<Self>, document: &str, key: &Key, command: &Command) -> TroubleResult<Applied> {
+        let mut veil = Veil::default();
+        let command = veil.command(command.clone());
+        let (turn, Seen { fields, now }) = Turn::begin(self, document).await?;
+        let found = Found::read(&self.url.names, fields.as_ref());
+        let context = found.context(now, command.lease_id());
+        let decision = decide(key, &found.record.slot, &command, &context);
+        let slot = decision.slot.clone().unwrap_or_else(|| found.record.slot.clone());
+        let after = Record { slot, job: found.record.job.clone() };
+        turn.commit(found.changes(&self.url.names, &after, &decision, now, &veil)).await?;
+        Ok(Applied { outcome: veil.outcome(decision.outcome), now, position: NOWHERE })
+    }
+
+    async fn apply_job(
+        self: &Arc<Self>,
+        document: &str,
+        key: &Key,
+        command: &JobCommand,
+    ) -> TroubleResult<JobApplied> {
+        let mut veil = Veil::default();
+        let command = veil.job_command(command.clone());
+        let (turn, Seen { fields, now }) = Turn::begin(self, document).await?;
+        let found = Found::read(&self.url.names, fields.as_ref());
+        let context = found.context(now, command.lease_id());
+        let decided = job::decide(key, &found.record, &command, &context);
+        turn.commit(found.changes(&self.url.names, &decided.record, &decided.lease, now, &veil)).await?;
+        let record = Record { slot: veil.slot(decided.record.slot), job: decided.record.job };
+        Ok(JobApplied { outcome: veil.job_outcome(decided.outcome), record, now, position: NOWHERE })
+    }
+}
+
+#[async_trait]
+impl JobStore for Firestore {
+    async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
+        let document = self.0.url.document(key)?;
+        self.retried(|| self.0.apply(&document, key, &command)).await
+    }
+
+    /// A look that finds nothing due needs no transaction, and locks nobody out.
+    async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
+        let document = self.0.url.document(key)?;
+        if command == JobCommand::Settle {
+            let (found, now) = self.retried(|| self.0.look(&document)).await?;
+            let decided = job::decide(key, &found.record, &command, &found.context(now, None));
+            if decided.record == found.record {
+                return Ok(JobApplied {
+                    outcome: decided.outcome,
+                    record: decided.record,
+                    now,
+                    position: NOWHERE,
+                });
+            }
+        }
+        self.retried(|| self.0.apply_job(&document, key, &command)).await
+    }
+
+    async fn read(&self, key: &Key) -> Result<Reading> {
+        let document = self.0.url.document(key)?;
+        loop {
+            let (found, now) = self.retried(|| self.0.look(&document)).await?;
+            let settled = decide(key, &found.record.slot, &Command::Settle, &found.context(now, None));
+            if settled.slot.is_none() {
+                return Ok(Reading { slot: found.record.slot, now, position: NOWHERE });
+            }
+            self.apply(key, Command::Settle).await?;
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Firestore's trouble in our words: what is known about the command, and whether it is worth another try right away.
+
+use gcloud_sdk::tonic::{Code, Status};
+
+use crate::{Error, Retry};
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) error: Error,
+    /// Whether nothing was done and it may well work the next time.
+    pub(super) again: bool,
+}
+
+pub(super) type TroubleResult<T> = Result<T, Trouble>;
+
+/// How far a command has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing has been written.
+    Reading,
+    /// It may have been.
+    Committing,
+}
+
+const SIGN_IN: &str = "sign in with `gcloud auth application-default login`, name a service account's key in \
+    GOOGLE_APPLICATION_CREDENTIALS, or name an emulator in FIRESTORE_EMULATOR_HOST";
+
+impl Trouble {
+    fn unavailable(what: String, retry: Retry, again: bool) -> Self {
+        Self { error: Error::Unavailable { what, retry }, again }
+    }
+
+    /// What Firestore, or the way there, said.
+    pub(super) fn new(status: &Status, phase: Phase) -> Self {
+        let code = status.code();
+        let what = format!("Firestore says: {} ({code:?})", status.message());
+        match (code, phase) {
+            // Somebody else has the document: this transaction was undone.
+            (Code::Aborted, _) => Self::unavailable(what, Retry::Safe, true),
+            // Refused before it was looked at.
+            (Code::ResourceExhausted, _) => Self::unavailable(what, Retry::Safe, true),
+            (Code::Unauthenticated, _) => Self::unavailable(format!("{what}: {SIGN_IN}"), Retry::No, false),
+            (
+                Code::PermissionDenied
+                | Code::NotFound
+                | Code::FailedPrecondition
+                | Code::Unimplemented
+                | Code::OutOfRange,
+                _,
+            ) => Self::unavailable(what, Retry::No, false),
+            // The transaction was idle for too long, and is over.
+            (Code::InvalidArgument, Phase::Committing) if what.to_lowercase().contains("transaction") => {
+                Self::unavailable(what, Retry::Safe, true)
+            }
+            (Code::InvalidArgument | Code::AlreadyExists, _) => Self::unavailable(what, Retry::No, false),
+            (Code::DeadlineExceeded, Phase::Reading) => Self::unavailable(what, Retry::Safe, false),
+            (_, Phase::Reading) => Self::unavailable(what, Retry::Safe, true),
+            (_, Phase::Committing) => Self::unavailable(what, Retry::Unknown, false),
+        }
+    }
+
+    /// No way there, or nobody to sign in as.
+    pub(super) fn connecting(error: &gcloud_sdk::error::Error) -> Self {
+        use gcloud_sdk::error::ErrorKind;
+        match error.kind() {
+            ErrorKind::GrpcStatus(_) => {
+                let what = format!("there is no connection to Firestore: {}", chain(error));
+                Self::unavailable(what, Retry::Safe, true)
+            }
+            _ => {
+                let what = format!("no sign-in to Firestore: {}: {SIGN_IN}", chain(error));
+                Self::unavailable(what, Retry::No, false)
+            }
+        }
+    }
+
+    pub(super) fn late() -> Self {
+        let what = "connecting to Firestore took too long".to_owned();
+        Self::unavailable(what, Retry::Safe, false)
+    }
+
+    /// It answered what its own rules do not allow.
+    pub(super) fn strange(what: &str) -> Self {
+        Self::unavailable(format!("Firestore {what}"), Retry::Safe, false)
+    }
+}
+
+/// The error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_tells_whether_to_repeat_it() {
+        use Phase::{Committing, Reading};
+        let cases = [
+            (Code::Aborted, Reading, Retry::Safe, true),
+            (Code::Aborted, Committing, Retry::Safe, true),
+            (Code::ResourceExhausted, Committing, Retry::Safe, true),
+            (Code::Unavailable, Reading, Retry::Safe, true),
+            (Code::Unavailable, Committing, Retry::Unknown, false),
+            (Code::DeadlineExceeded, Reading, Retry::Safe, false),
+            (Code::DeadlineExceeded, Committing, Retry::Unknown, false),
+            (Code::Internal, Committing, Retry::Unknown, false),
+            (Code::Unknown, Committing, Retry::Unknown, false),
+            (Code::Cancelled, Committing, Retry::Unknown, false),
+            (Code::PermissionDenied, Committing, Retry::No, false),
+            (Code::Unauthenticated, Reading, Retry::No, false),
+            (Code::NotFound, Reading, Retry::No, false),
+            (Code::InvalidArgument, Reading, Retry::No, false),
+        ];
+        for (code, phase, retry, again) in cases {
+            let trouble = Trouble::new(&Status::new(code, "so it is"), phase);
+            assert_eq!((trouble.error.retry(), trouble.again), (retry, again), "{code:?} {phase:?}");
+        }
+        let expired = Status::new(Code::InvalidArgument, "The referenced transaction has expired");
+        let trouble = Trouble::new(&expired, Committing);
+        assert_eq!((trouble.error.retry(), trouble.again), (Retry::Safe, true));
+    }
+}

@@ -1,0 +1,186 @@
+//! Firestore's values: ours as we write them, and everybody else's in whatever type they come.
+
+use gcloud_sdk::google::firestore::v1::Value;
+use gcloud_sdk::google::firestore::v1::value::ValueType;
+use gcloud_sdk::prost_types::Timestamp;
+use leasehold_core::StoreTime;
+use serde_json::json;
+
+/// A number below this is a time in seconds, one above it in milliseconds: in either, it is between 1973 and 5138.
+const SECONDS_END: u64 = 100_000_000_000;
+
+pub(super) fn string(text: impl Into<String>) -> ValueType {
+    ValueType::StringValue(text.into())
+}
+
+pub(super) fn integer(number: u64) -> ValueType {
+    ValueType::IntegerValue(number.cast_signed())
+}
+
+/// A time as ISO 8601 with milliseconds, as JavaScript's `toISOString` writes it.
+pub(super) fn iso(time: StoreTime) -> String {
+    let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
+    format!("{time:.3}")
+}
+
+/// Firestore's time in whole milliseconds; the origin for what lies before 1970.
+pub(super) fn millis_of(time: &Timestamp) -> StoreTime {
+    let seconds = u64::try_from(time.seconds).unwrap_or(0);
+    let millis = u64::try_from(time.nanos).unwrap_or(0) / 1_000_000;
+    StoreTime::from_millis(seconds.saturating_mul(1_000).saturating_add(millis))
+}
+
+/// Whether nothing is said: null, false or an empty text.
+pub(super) fn is_empty(value: &Value) -> bool {
+    match &value.value_type {
+        None | Some(ValueType::NullValue(_) | ValueType::BooleanValue(false)) => true,
+        Some(ValueType::StringValue(text)) => text.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// The value as text: a text as it is, everything else as JSON; `None` when there is none.
+pub(super) fn text_of(value: &Value) -> Option<String> {
+    match &value.value_type {
+        None | Some(ValueType::NullValue(_)) => None,
+        Some(ValueType::StringValue(text)) => Some(text.clone()),
+        Some(_) => Some(json_of(value).to_string()),
+    }
+}
+
+/// A whole number that is not negative, also as text or with a fraction of nothing.
+pub(super) fn number_of(value: &Value) -> Option<u64> {
+    match value.value_type.as_ref()? {
+        ValueType::IntegerValue(number) => u64::try_from(*number).ok(),
+        ValueType::DoubleValue(number) => format!("{number}").parse().ok(),
+        ValueType::StringValue(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// A time: ISO 8601 with or without an offset (then it is UTC), Firestore's own type, or seconds or milliseconds since
+/// 1970.
+pub(super) fn time_of(value: &Value) -> Option<StoreTime> {
+    match value.value_type.as_ref()? {
+        ValueType::TimestampValue(time) => Some(millis_of(time)),
+        ValueType::StringValue(text) => time_in(text.trim()).or_else(|| epoch(number_of(value)?)),
+        ValueType::DoubleValue(number) => epoch(format!("{}", number.trunc()).parse().ok()?),
+        _ => epoch(number_of(value)?),
+    }
+}
+
+fn time_in(text: &str) -> Option<StoreTime> {
+    let with_offset = text.parse::<jiff::Timestamp>();
+    let time = with_offset.or_else(|_| {
+        let civil: jiff::civil::DateTime = text.parse()?;
+        civil.to_zoned(jiff::tz::TimeZone::UTC).map(|zoned| zoned.timestamp())
+    });
+    let millis = time.ok()?.as_millisecond();
+    Some(StoreTime::from_millis(u64::try_from(millis).unwrap_or(0)))
+}
+
+fn epoch(number: u64) -> Option<StoreTime> {
+    let millis = if number < SECONDS_END { number.checked_mul(1_000)? } else { number };
+    Some(StoreTime::from_millis(millis))
+}
+
+fn json_of(value: &Value) -> serde_json::Value {
+    match &value.value_type {
+        Some(ValueType::BooleanValue(value)) => json!(value),
+        Some(ValueType::IntegerValue(value)) => json!(value),
+        Some(ValueType::DoubleValue(value)) => json!(value),
+        Some(ValueType::StringValue(value) | ValueType::ReferenceValue(value)) => json!(value),
+        Some(ValueType::TimestampValue(time)) => json!(iso(millis_of(time))),
+        Some(ValueType::GeoPointValue(point)) => json!([point.latitude, point.longitude]),
+        Some(ValueType::ArrayValue(list)) => list.values.iter().map(json_of).collect(),
+        Some(ValueType::MapValue(map)) => {
+            // In the order of the names, so that the same value is the same text.
+            let sorted: std::collections::BTreeMap<_, _> =
+                map.fields.iter().map(|(name, value)| (name.clone(), json_of(value))).collect();
+            json!(sorted)
+        }
+        // Bytes are nobody's text, and the rest is never stored.
+        _ => serde_json::Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gcloud_sdk::google::firestore::v1::{ArrayValue, MapValue};
+
+    fn value(value: ValueType) -> Value {
+        Value { value_type: Some(value) }
+    }
+
+    #[test]
+    fn a_time_is_understood_in_every_shape_that_people_write() {
+        let expected = Some(StoreTime::from_millis(1_794_000_000_123));
+        let stamp = Timestamp { seconds: 1_794_000_000, nanos: 123_999_999 };
+        let times = [
+            ValueType::TimestampValue(stamp),
+            string("2026-11-06T21:20:00.123Z"),
+            string("2026-11-06T21:20:00.123456+00:00"),
+            string("2026-11-07T06:20:00.123+09:00"),
+            string(" 2026-11-06 21:20:00.123 "),
+            string("1794000000123"),
+            ValueType::IntegerValue(1_794_000_000_123),
+            ValueType::DoubleValue(1_794_000_000_123.0),
+        ];
+        for time in times {
+            assert_eq!(time_of(&value(time.clone())), expected, "{time:?}");
+        }
+        assert_eq!(
+            time_of(&value(ValueType::IntegerValue(1_794_000_000))),
+            Some(StoreTime::from_millis(1_794_000_000_000)),
+            "seconds"
+        );
+        assert_eq!(iso(StoreTime::from_millis(1_794_000_000_120)), "2026-11-06T21:20:00.120Z");
+        assert_eq!(iso(StoreTime::from_millis(u64::MAX)).get(..4), Some("9999"));
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_unreadable() {
+        let nonsense = [
+            string(""),
+            string("soon"),
+            string("2026-13-45T99:99:99Z"),
+            ValueType::BooleanValue(true),
+            ValueType::NullValue(0),
+            ValueType::DoubleValue(f64::NAN),
+            ValueType::IntegerValue(-5),
+            ValueType::BytesValue(vec![1]),
+            ValueType::ArrayValue(ArrayValue::default()),
+        ];
+        for time in nonsense {
+            assert_eq!(time_of(&value(time.clone())), None, "{time:?}");
+        }
+        let before_1970 = Timestamp { seconds: -7, nanos: -1 };
+        assert_eq!(time_of(&value(ValueType::TimestampValue(before_1970))), Some(StoreTime::ZERO));
+        assert_eq!(time_of(&Value::default()), None);
+    }
+
+    #[test]
+    fn a_number_may_come_as_text() {
+        for (given, expected) in [
+            (string("7"), Some(7)),
+            (ValueType::DoubleValue(7.0), Some(7)),
+            (ValueType::DoubleValue(7.5), None),
+            (string("seven"), None),
+            (ValueType::IntegerValue(-1), None),
+        ] {
+            assert_eq!(number_of(&value(given.clone())), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_shown_as_json() {
+        let list = ArrayValue { values: vec![value(ValueType::IntegerValue(1)), value(string("a"))] };
+        let fields = [("z", ValueType::ArrayValue(list)), ("a", ValueType::BooleanValue(true))];
+        let fields = fields.map(|(name, inner)| (name.to_owned(), value(inner))).into();
+        let map = value(ValueType::MapValue(MapValue { fields }));
+        assert_eq!(text_of(&map).as_deref(), Some(r#"{"a":true,"z":[1,"a"]}"#));
+        assert_eq!(text_of(&value(ValueType::NullValue(0))), None);
+    }
+}
