@@ -391,6 +391,10 @@ impl Step<'_> {
                 JobOutcome::Failed { again }
             }
             Ended::Before => JobOutcome::Failed { again: false },
+            // Said before, with attempts left, or given back: it is to be done again either way.
+            Ended::Not(JobOutcome::Lost { because: LossReason::Released, .. }) if retryable => {
+                JobOutcome::Failed { again: true }
+            }
             Ended::Not(refusal) => refusal,
         }
     }

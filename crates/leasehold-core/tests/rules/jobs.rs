@@ -225,7 +225,13 @@ fn a_failure_is_tried_again_as_long_as_there_are_attempts() {
     let mut store = Store::with_job(Some(2));
     store.acquire("w1");
     assert_eq!(store.fail("w1", true), "failed, again");
+    assert_eq!(store.fail("w1", true), "failed, again", "said twice");
     assert_eq!((store.status(), store.acquire("w2")), ("QUEUED".into(), "acquired #2".into()));
+    assert_eq!(
+        (store.fail("w1", true), store.refresh("w2")),
+        ("failed, again".into(), "refreshed #2".into())
+    );
+    assert_eq!(store.fail("w1", false), "lost: released", "that would be another word");
     assert_eq!(store.fail("w2", true), "failed");
     assert_eq!((store.status(), store.acquire("w3")), ("FAILED: broken".into(), "already_finished".into()));
     assert_eq!(store.fail("w2", true), "failed", "said twice");
@@ -288,6 +294,7 @@ fn refreshing_keeps_the_attempt() {
 fn a_text_has_at_most_64_kibibytes_and_does_not_show_itself() {
     assert!(JobText::parse(&"x".repeat(JobText::MAX_BYTES)).is_ok());
     assert!(JobText::parse(&"x".repeat(JobText::MAX_BYTES + 1)).is_err());
+    assert!(JobText::parse("a\0b").is_err(), "PostgreSQL cannot keep it");
     assert_eq!(format!("{:?}", text("somebody's data")), "JobText(15 bytes)");
 }
 

@@ -143,12 +143,18 @@ async fn a_call_whose_answer_got_lost_can_be_repeated() {
     assert_eq!(acquire(&two, SECOND).await["result"], 1);
 
     let other = "/api/jobs/analyses/43";
-    create(&one, other, json!({ "payload": 1, "max_attempts": 1 })).await.ok();
-    let grant = one.post(&format!("{other}/acquire"), Value::Null).await.ok();
-    let body = json!({ "lease_id": grant["lease_id"], "fence": grant["fence"], "error": "no" });
-    for _ in 0..2 {
-        assert_eq!(one.post(&format!("{other}/fail"), body.clone()).await.ok(), json!({ "again": false }));
+    create(&one, other, json!({ "payload": 1, "max_attempts": 2 })).await.ok();
+    for again in [true, false] {
+        let grant = one.post(&format!("{other}/acquire"), Value::Null).await.ok();
+        let body = json!({ "lease_id": grant["lease_id"], "fence": grant["fence"], "error": "no" });
+        for _ in 0..2 {
+            assert_eq!(
+                one.post(&format!("{other}/fail"), body.clone()).await.ok(),
+                json!({ "again": again })
+            );
+        }
     }
+    assert_eq!(one.get(other).await.ok()["attempts"], 2);
 }
 
 #[tokio::test(start_paused = true)]
