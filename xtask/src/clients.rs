@@ -41,7 +41,8 @@ fn node() -> Client {
     let mut probe = Command::new("node");
     probe.args(["-e", "process.exit(Number(process.versions.node.split('.')[0]) < 18 ? 1 : 0)"]);
     let mut tests = Command::new("node");
-    tests.args(["--test", "--test-reporter=tap", "clients/node/test/jobs.test.js"]);
+    tests.args(["--test", "--test-reporter=tap"]);
+    tests.args(["clients/node/test/jobs.test.js", "clients/node/test/docs.test.js"]);
     Client { language: "Node", probe, needs: "node, 18 or newer", tests, count: count_tap }
 }
 
