@@ -26,7 +26,7 @@ use leasehold_core::{Command, JobCommand, Key, Position, StoreTime, decide};
 use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
-use crate::{Applied, JobApplied, JobStore, Reading, Result};
+use crate::{Applied, Error, JobApplied, JobStore, Reading, Result};
 use attempt::Veil;
 use document::Found;
 use trouble::{Trouble, TroubleResult};
@@ -89,15 +89,21 @@ impl Firestore {
     }
 
     /// Does something, and again if it failed without having done anything.
-    async fn retried<T, F>(&self, attempt: impl Fn() -> F + Send) -> Result<T>
+    ///
+    /// On a task of its own, which comes to its end when nobody waits for it any more: a transaction that is dropped
+    /// before its id has arrived could not be ended.
+    async fn retried<T, F>(&self, attempt: impl Fn(Arc<Inner>) -> F + Send) -> Result<T>
     where
-        F: Future<Output = TroubleResult<T>> + Send,
+        T: Send + 'static,
+        F: Future<Output = TroubleResult<T>> + Send + 'static,
     {
         let mut failures = 0;
         loop {
-            let trouble = match attempt().await {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
+            let trouble = match tokio::spawn(attempt(self.0.clone())).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(trouble)) => trouble,
+                // The runtime is shutting down.
+                Err(_) => return Err(Error::Closed),
             };
             failures += 1;
             if !trouble.again || failures > RETRIES {
@@ -163,18 +169,18 @@ impl Inner {
     }
 
     /// A look at the document, outside of any transaction.
-    async fn look(&self, document: &str) -> TroubleResult<(Found, StoreTime)> {
-        let Seen { fields, now } = turn::read(self, document, None, None).await?;
+    async fn look(self: Arc<Self>, document: String) -> TroubleResult<(Found, StoreTime)> {
+        let Seen { fields, now } = turn::read(&self, &document, None, None).await?;
         Ok((Found::read(&self.url.names, fields.as_ref()), now))
     }
 
-    async fn apply(self: &Arc<Self>, document: &str, key: &Key, command: &Command) -> TroubleResult<Applied> {
+    async fn apply(self: Arc<Self>, document: String, key: Key, command: Command) -> TroubleResult<Applied> {
         let mut veil = Veil::default();
-        let command = veil.command(command.clone());
-        let (turn, Seen { fields, now }) = Turn::begin(self, document).await?;
+        let command = veil.command(command);
+        let (turn, Seen { fields, now }) = Turn::begin(&self, &document).await?;
         let found = Found::read(&self.url.names, fields.as_ref());
         let context = found.context(now, command.lease_id());
-        let decision = decide(key, &found.record.slot, &command, &context);
+        let decision = decide(&key, &found.record.slot, &command, &context);
         let slot = decision.slot.clone().unwrap_or_else(|| found.record.slot.clone());
         let after = Record { slot, job: found.record.job.clone() };
         turn.commit(found.changes(&self.url.names, &after, &decision, now, &veil)).await?;
@@ -182,17 +188,17 @@ impl Inner {
     }
 
     async fn apply_job(
-        self: &Arc<Self>,
-        document: &str,
-        key: &Key,
-        command: &JobCommand,
+        self: Arc<Self>,
+        document: String,
+        key: Key,
+        command: JobCommand,
     ) -> TroubleResult<JobApplied> {
         let mut veil = Veil::default();
-        let command = veil.job_command(command.clone());
-        let (turn, Seen { fields, now }) = Turn::begin(self, document).await?;
+        let command = veil.job_command(command);
+        let (turn, Seen { fields, now }) = Turn::begin(&self, &document).await?;
         let found = Found::read(&self.url.names, fields.as_ref());
         let context = found.context(now, command.lease_id());
-        let decided = job::decide(key, &found.record, &command, &context);
+        let decided = job::decide(&key, &found.record, &command, &context);
         turn.commit(found.changes(&self.url.names, &decided.record, &decided.lease, now, &veil)).await?;
         let record = Record { slot: veil.slot(decided.record.slot), job: decided.record.job };
         Ok(JobApplied { outcome: veil.job_outcome(decided.outcome), record, now, position: NOWHERE })
@@ -203,14 +209,14 @@ impl Inner {
 impl JobStore for Firestore {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
         let document = self.0.url.document(key)?;
-        self.retried(|| self.0.apply(&document, key, &command)).await
+        self.retried(|inner| inner.apply(document.clone(), key.clone(), command.clone())).await
     }
 
     /// A look that finds nothing due needs no transaction, and locks nobody out.
     async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
         let document = self.0.url.document(key)?;
         if command == JobCommand::Settle {
-            let (found, now) = self.retried(|| self.0.look(&document)).await?;
+            let (found, now) = self.retried(|inner| inner.look(document.clone())).await?;
             let decided = job::decide(key, &found.record, &command, &found.context(now, None));
             if decided.record == found.record {
                 return Ok(JobApplied {
@@ -221,13 +227,13 @@ impl JobStore for Firestore {
                 });
             }
         }
-        self.retried(|| self.0.apply_job(&document, key, &command)).await
+        self.retried(|inner| inner.apply_job(document.clone(), key.clone(), command.clone())).await
     }
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         let document = self.0.url.document(key)?;
         loop {
-            let (found, now) = self.retried(|| self.0.look(&document)).await?;
+            let (found, now) = self.retried(|inner| inner.look(document.clone())).await?;
             let settled = decide(key, &found.record.slot, &Command::Settle, &found.context(now, None));
             if settled.slot.is_none() {
                 return Ok(Reading { slot: found.record.slot, now, position: NOWHERE });

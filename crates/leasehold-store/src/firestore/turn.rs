@@ -5,15 +5,18 @@
 //!   trip 2   Commit: only the fields that change · or Rollback                  ──►  answer
 //! ```
 //!
-//! The time of a decision is the `read_time` of this very read, on Firestore's clock: never the worker's. Firestore
-//! locks what a transaction has read until it ends. So a transaction that is not going to write says so, also when
-//! whoever waited for it has gone.
+//! The time of a decision is the `read_time` of this very read, on Firestore's clock: never the worker's.
+//!
+//! The transaction is optimistic: the commit fails if somebody else wrote meanwhile, and nobody is locked out by a worker
+//! that dies between the trips. The emulator, and a Firestore that does not know that mode, locks what was read until
+//! the transaction ends. So one that is not going to write, or whose commit was not answered, is ended on purpose. That
+//! also settles whether it can still come through.
 
 use std::sync::Arc;
 
 use gcloud_sdk::google::firestore::v1::batch_get_documents_request::ConsistencySelector;
 use gcloud_sdk::google::firestore::v1::batch_get_documents_response::Result as Answer;
-use gcloud_sdk::google::firestore::v1::transaction_options::{Mode, ReadWrite};
+use gcloud_sdk::google::firestore::v1::transaction_options::{ConcurrencyMode, Mode, ReadWrite};
 use gcloud_sdk::google::firestore::v1::write::Operation;
 use gcloud_sdk::google::firestore::v1::{
     BatchGetDocumentsRequest, CommitRequest, Document, DocumentMask, RollbackRequest, TransactionOptions,
@@ -44,7 +47,8 @@ pub(super) struct Turn {
 impl Turn {
     /// Begins a transaction with a look at the document, in one trip.
     pub(super) async fn begin(inner: &Arc<Inner>, document: &str) -> TroubleResult<(Self, Seen)> {
-        let mode = Some(Mode::ReadWrite(ReadWrite::default()));
+        let concurrency_mode = ConcurrencyMode::Optimistic.into();
+        let mode = Some(Mode::ReadWrite(ReadWrite { concurrency_mode, ..ReadWrite::default() }));
         let new = ConsistencySelector::NewTransaction(TransactionOptions { mode });
         let mut turn = Self { inner: inner.clone(), document: document.to_owned(), transaction: Vec::new() };
         let seen = read(inner, document, Some(new), Some(&mut turn.transaction)).await?;
@@ -63,11 +67,12 @@ impl Turn {
         let request = CommitRequest {
             database: self.inner.url.database_path(),
             writes: vec![write(&self.document, changes)],
-            transaction: std::mem::take(&mut self.transaction),
+            transaction: self.transaction.clone(),
             ..CommitRequest::default()
         };
         let mut client = self.inner.client().await?;
         client.commit(request).await.map_err(|status| Trouble::new(&status, Phase::Committing))?;
+        self.transaction.clear();
         Ok(())
     }
 

@@ -27,7 +27,7 @@ pub struct FirestoreUrl {
     pub(super) database: String,
     pub(super) emulator: Option<String>,
     pub(super) collection: String,
-    pub(super) names: Names,
+    pub(super) names: Box<Names>,
 }
 
 /// What our fields are called, and the words for the status.
@@ -153,7 +153,7 @@ impl FirestoreUrl {
             database: database.into(),
             emulator: None,
             collection: DEFAULT_COLLECTION.into(),
-            names: Names::default(),
+            names: Box::default(),
         };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -214,7 +214,7 @@ impl FirestoreUrl {
                 let rule = "in Firestore, no part of a job's path is empty, `.`, `..`, `__…__` or longer than 1,500 bytes";
                 return Err(Invalid::new("key", key.as_str(), rule, "choose another id for the document"));
             }
-            JOBS if name.split('/').count() % 2 == 0 => name.to_owned(),
+            JOBS if name.split('/').count().is_multiple_of(2) => name.to_owned(),
             JOBS => format!("{}/{name}", self.collection),
             door => format!("{door}/{}", escaped(name)),
         };

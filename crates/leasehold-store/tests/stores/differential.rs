@@ -5,9 +5,10 @@ use std::time::Duration;
 use leasehold_core::OnSilence;
 use leasehold_core::lease::REMEMBERED;
 use leasehold_store::Mode;
-use leasehold_store::conformance::{Act, Harness, JobAct, Step, same_history};
+use leasehold_store::conformance::{Act, Harness, JobAct, Step, same_history, same_job_history};
 use proptest::prelude::*;
 
+use crate::firestore::harness::FirestoreHarness;
 use crate::harness::{EmbeddedHarness, MemoryHarness};
 use crate::postgres::harness::{PostgresHarness, Way};
 
@@ -16,6 +17,9 @@ const SCRIPTS: u32 = 32;
 
 /// Each needs a database of its own, which takes as long as hundreds of commands.
 const POSTGRES_SCRIPTS: u32 = 200;
+
+/// A command takes the emulator some milliseconds.
+const FIRESTORE_SCRIPTS: u32 = 16;
 
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(SCRIPTS);
@@ -124,6 +128,20 @@ proptest! {
         let expected = history(&MemoryHarness::new(), script);
         if let Some(history) = postgres_history(script) {
             prop_assert_eq!(history, expected);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: config().cases.min(FIRESTORE_SCRIPTS), ..config() })]
+
+    /// What a document can hold: everything but the feed, the lists and the sweeper.
+    #[test]
+    fn law_11_differential_firestore_against_memory(script in script()) {
+        let script = before_anything_is_forgotten(&script);
+        let expected = runtime().block_on(same_job_history(&MemoryHarness::new(), script));
+        if let Some(harness) = FirestoreHarness::start() {
+            prop_assert_eq!(runtime().block_on(same_job_history(&harness, script)), expected);
         }
     }
 }
