@@ -391,9 +391,9 @@ impl Step<'_> {
                 JobOutcome::Failed { again }
             }
             Ended::Before => JobOutcome::Failed { again: false },
-            // Said before, with attempts left, or given back: it is to be done again either way.
+            // Said before, with attempts left, or given back: it is to be done again either way, unless somebody has.
             Ended::Not(JobOutcome::Lost { because: LossReason::Released, .. }) if retryable => {
-                JobOutcome::Failed { again: true }
+                JobOutcome::Failed { again: self.record.job.as_ref().is_some_and(|job| !job.is_finished()) }
             }
             Ended::Not(refusal) => refusal,
         }
