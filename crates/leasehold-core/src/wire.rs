@@ -5,6 +5,7 @@
 
 pub mod documents;
 pub mod jobs;
+pub mod project;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,204 @@
+//! The words between the machine and its shell: what the shell is to do, and what it reports. Plain data; nothing here
+//! decides anything.
+
+use super::event::Event;
+use super::guarded::Action;
+use super::lease::Answer;
+use crate::name::{Fence, Owner};
+
+/// A call of the application, numbered by the shell; its answer comes as [`Effect::Settle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u32);
+
+/// Something the shell was asked to do, numbered by the machine; the report names it. A report about something that was
+/// given up in the meantime is heard, and cleaned up after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u32);
+
+/// What the shell is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Request the Web Lock, exclusively, and report by `handle_web_lock`. There is no need to count the time: the machine
+    /// gives up by itself.
+    RequestWebLock {
+        /// The number of the request.
+        ticket: Ticket,
+        /// Whether to take it from whoever has it (`steal: true`).
+        steal: bool,
+    },
+    /// Abort the request if it still waits, release the lock if it was granted.
+    DropWebLock(Ticket),
+    /// Run a guarded section and report by `handle_guarded` or `handle_io_error`. One at a time, in the order in which they
+    /// were asked for.
+    Guarded {
+        /// The number of the section.
+        ticket: Ticket,
+        /// What is wanted.
+        action: Action,
+    },
+    /// Tell those who subscribed.
+    Emit(Event),
+    /// Tell the other tabs.
+    Broadcast(News),
+    /// Answer a call.
+    Settle {
+        /// Which.
+        call: CallId,
+        /// The answer.
+        answer: Answer,
+    },
+}
+
+/// What became of the Web Lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebLock {
+    /// It is this tab's, until it is dropped.
+    Granted,
+    /// There is no such thing here.
+    Unsupported,
+    /// It was refused.
+    Denied {
+        /// What the browser said.
+        said: String,
+    },
+    /// It did not come in time, by the shell's own count.
+    TimedOut,
+    /// It was granted, and somebody has stolen it.
+    Stolen,
+}
+
+/// What went wrong in a guarded section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoError {
+    /// What could not be done.
+    pub kind: IoKind,
+    /// What the system said.
+    pub said: String,
+}
+
+/// What could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoKind {
+    /// Somebody has had the guard for too long.
+    GuardBusy,
+    /// The folder, the guard or `.lock` cannot be made or opened at all: quota, permission, a private window.
+    Open,
+    /// Something could not be read.
+    Read,
+    /// Something could not be written, renamed or removed.
+    Write,
+}
+
+impl IoKind {
+    /// All of them, with their names.
+    pub const WORDS: [(Self, &'static str); 4] =
+        [(Self::GuardBusy, "guard-busy"), (Self::Open, "open"), (Self::Read, "read"), (Self::Write, "write")];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        super::word(&Self::WORDS, self)
+    }
+}
+
+/// What tabs tell each other. It is advice: whoever hears it looks at the folder before it believes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Somebody has the project now.
+    Acquired {
+        /// Who.
+        owner: Owner,
+        /// Its fence.
+        fence: Fence,
+    },
+    /// Somebody has given it back, or lost it.
+    Released {
+        /// The fence of the lease that is over.
+        fence: Fence,
+    },
+}
+
+/// Where the machine stands (001 section 1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing is going on.
+    Idle,
+    /// Acquiring, with the Web Lock.
+    AcquireWeb,
+    /// Acquiring, without it.
+    AcquireFallback,
+    /// Between two attempts.
+    BackingOff,
+    /// Holding; the next heartbeat is not planned yet.
+    Acquired,
+    /// Holding; the next heartbeat is planned.
+    RenewScheduling,
+    /// Holding; a renewal is under way.
+    Renewing,
+    /// Giving it back.
+    Releasing,
+    /// Not holding; nothing may be saved. `faulted` in profile `service`.
+    Readonly,
+}
+
+impl State {
+    /// All of them, with their names.
+    pub const WORDS: [(Self, &'static str); 9] = [
+        (Self::Idle, "idle"),
+        (Self::AcquireWeb, "acquire-web"),
+        (Self::AcquireFallback, "acquire-fallback"),
+        (Self::BackingOff, "backing-off"),
+        (Self::Acquired, "acquired"),
+        (Self::RenewScheduling, "renew-scheduling"),
+        (Self::Renewing, "renewing"),
+        (Self::Releasing, "releasing"),
+        (Self::Readonly, "readonly"),
+    ];
+
+    /// Its name in profile `autosave`.
+    pub fn as_str(self) -> &'static str {
+        super::word(&Self::WORDS, self)
+    }
+}
+
+/// Why a lease is given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReleaseReason {
+    /// The work is done.
+    #[default]
+    Completed,
+    /// The work was given up.
+    Aborted,
+    /// The caller knows that the lease is over.
+    Expired,
+}
+
+impl ReleaseReason {
+    /// All of them, with their names.
+    pub const WORDS: [(Self, &'static str); 3] =
+        [(Self::Completed, "completed"), (Self::Aborted, "aborted"), (Self::Expired, "expired")];
+}
+
+/// What the machine is put into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Who this tab is, as `.lock` shows it: a hash of origin and tab.
+    pub owner: Owner,
+    /// What kind of folder there is.
+    pub folder: Folder,
+    /// 16 random bytes, from which lease ids are made.
+    pub seed: [u8; 16],
+}
+
+/// What kind of folder there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Folder {
+    /// One with a guard.
+    Guarded,
+    /// One without: two may believe that they hold it.
+    Advisory,
+    /// None.
+    Absent {
+        /// Why not: `insecure-context`, `opaque-origin`, `private-window`, …
+        said: String,
+    },
+}

@@ -1,0 +1,68 @@
+//! The lock on a project folder, shared by browser tabs and programs: everything that can be known without doing IO.
+//!
+//! `project/.lock`, changed only under the guard, is the one authority. The Web Lock is a queue, and tells early that its
+//! holder died; it is never ownership. Nothing in here reads a clock, does IO or draws a random number.
+//!
+//! # The contract between machine and shell
+//!
+//! A shell (the npm package, `leasehold-project`) owns one [`ProjectLock`] per folder and does, for every call, timer and
+//! message: bring [`Now`] (`Clock` makes one from `Date.now()` and `performance.now()`), call the matching method, then
+//! drain `poll_effect` until it is empty, then set one timer for `poll_timeout` (replacing the last) that calls
+//! `handle_timeout`. Nothing else moves the machine. All methods are cheap, none fails, and calling `handle_timeout` too
+//! early or too often does no harm.
+//!
+//! | the application | becomes | and is answered by |
+//! |---|---|---|
+//! | `acquireProjectLock(options)` | `Options::parse`, `acquire(call, options, now)`; its signal: `abort(call, now)` | `Settle` |
+//! | `takeOverProjectLock` | `take_over(call, options, seen, reason, now)` | `Settle` |
+//! | `renewProjectLock` | `renew(call, lease_id, extend_by, now)` | `Settle` |
+//! | `releaseProjectLock` | `release(call, lease_id, force, now)` | `Settle` |
+//! | manual refresh | `refresh(now)` | |
+//! | page frozen, or put into the back/forward cache; and back | `handle_frozen(now)`, `handle_resumed(now)` | |
+//!
+//! [`Effect`]s, in the order in which they are polled:
+//!
+//! - `RequestWebLock{ticket, steal}`: request it; report `Granted`, `Unsupported`, `Denied` or, later, `Stolen`.
+//!   `DropWebLock(ticket)`: abort the request or release the lock. The machine counts the time itself.
+//! - `Guarded{ticket, action}`: one at a time and in order. Take the guard (an exclusive handle on [`root::file::GUARD`],
+//!   waiting at most a second or two, then `handle_io_error(GuardBusy)`); read `.lock` with its modification time and the
+//!   guard's text into [`guarded::Found`]; make a [`guarded::Section`]; if `section.probe()` names a fence, try to open its
+//!   held file exclusively (missing: `Unknown`); `section.decide(probe, now)`; do the steps in order; let the guard go;
+//!   `handle_guarded(ticket, verdict.outcome, verdict.skewed, now)`. If a step fails that may not, stop there, close the
+//!   held file if this section opened it, and `handle_io_error`. `Date.now()` for `decide` is read under the guard.
+//! - `Emit(event)`: to every subscriber, as it is or through [`event::service`] / [`event::autosave`].
+//! - `Broadcast(news)`: to the other tabs, which call `handle_news`.
+//! - `Settle{call, answer}`: once per call.
+//!
+//! A **save** is a guarded section too, run by the shell: ask `claim(now)` first (`None`: do not save), then in one guarded
+//! section `Section::new(Action::Commit(claim), found).decide(Probe::Unknown, now)`; on `MayCommit` swap the file before
+//! letting the guard go; report anything else by `handle_commit(claim, outcome, now)`, which makes the tab read-only.
+//!
+//! The guard is never bypassed, held files are probed only under it, and the held file of a lease stays open from
+//! `OpenHeld` to `CloseHeld`. `docs/project-lock.md` says why each of these is needed.
+
+pub mod clock;
+pub mod effect;
+pub mod event;
+pub mod fault;
+pub mod guarded;
+pub mod iso;
+pub mod lease;
+pub mod options;
+pub mod record;
+pub mod root;
+
+pub use clock::{Clock, Now};
+pub use effect::{
+    CallId, Effect, Folder, IoError, IoKind, News, ReleaseReason, State, Surroundings, Ticket, WebLock,
+};
+pub use event::Event;
+pub use fault::{Fault, Operation, ProjectLockError};
+pub use lease::{Answer, Guarantee, ProjectLease, Settled};
+pub use options::{Options, Profile, Strategy, Wanted};
+pub use root::Root;
+
+/// The word for a value; every list is complete, and a test sees to it.
+fn word<T: PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
+    words.iter().find(|(known, _)| *known == value).map_or("unknown", |(_, word)| word)
+}

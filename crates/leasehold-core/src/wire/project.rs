@@ -1,0 +1,535 @@
+//! The project lock as JSON: `project/.lock` itself, and what crosses the border between WebAssembly and the page. The
+//! names are those of the sources, in camelCase.
+//!
+//! A lease id stands in the clear here: at this door it is in a file that every tab reads.
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::name::Fence;
+use crate::project::event::{self, AutosaveEvent, Event, ServiceEvent};
+use crate::project::fault::Cause;
+use crate::project::guarded::{Found, LockFile, Step};
+use crate::project::iso;
+use crate::project::record::{Record, VERSION};
+use crate::project::root::file;
+use crate::project::{Effect, News, ProjectLease, ProjectLockError, Settled, Wanted};
+use crate::time::{StoreTime, whole_millis};
+
+// --- `project/.lock` ---
+
+/// `project/.lock` as it is read: anything may be missing.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the same as in `Record`
+pub struct LockFileView {
+    pub lease_id: Option<String>,
+    pub owner: Option<String>,
+    pub updated_at: Option<String>,
+    pub ttl_seconds: Option<f64>,
+    pub expires_at: Option<f64>,
+    pub fence: Option<f64>,
+    pub seq: Option<f64>,
+    pub held: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct VersionView {
+    version: Option<f64>,
+}
+
+/// The version of a `.lock`, whatever else is in it; 0 if it names none.
+pub fn version_of(text: &str) -> Option<u64> {
+    let VersionView { version } = serde_json::from_str(text).ok()?;
+    let version = version.unwrap_or(0.0);
+    (version >= 0.0).then_some(version.ceil() as u64)
+}
+
+/// Reads a `.lock` of a version that is known.
+pub fn read_lock(text: &str) -> Option<LockFileView> {
+    serde_json::from_str(text).ok()
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenLock<'a> {
+    version: u32,
+    lease_id: String,
+    owner: &'a str,
+    updated_at: String,
+    #[serde(serialize_with = "seconds")]
+    ttl_seconds: u64,
+    expires_at: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fence: Option<u64>,
+    seq: u64,
+    held: bool,
+}
+
+/// The text of a `.lock`.
+pub fn write_lock(record: &Record) -> String {
+    let written = WrittenLock {
+        version: VERSION,
+        lease_id: record.lease_id.reveal(),
+        owner: record.owner.as_str(),
+        updated_at: iso::write(record.updated_at.as_millis()),
+        ttl_seconds: record.ttl.as_millis(),
+        expires_at: record.expires_at().as_millis(),
+        fence: record.fence.map(Fence::get),
+        seq: record.seq,
+        held: record.held,
+    };
+    serde_json::to_string(&written).unwrap_or_default()
+}
+
+/// Milliseconds as seconds: a whole number where it is one.
+// serde wants the reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn seconds<S: Serializer>(millis: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    match millis % 1_000 {
+        0 => serializer.serialize_u64(millis / 1_000),
+        _ => serializer.serialize_f64(*millis as f64 / 1_000.0),
+    }
+}
+
+// --- what comes in ---
+
+/// The options of a caller that Rust has to know.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)] // the same as in `Wanted`
+pub struct OptionsView {
+    pub profile: Option<String>,
+    pub max_wait_ms: Option<f64>,
+    pub web_lock_timeout_ms: Option<f64>,
+    pub retry_policy: RetryPolicyView,
+    pub ttl_ms: Option<f64>,
+    pub heartbeat_interval_ms: Option<f64>,
+    /// Another name for the same.
+    pub renew_interval_ms: Option<f64>,
+    pub preferred_strategy: Option<String>,
+    pub reentrant: bool,
+    pub auto_resume: bool,
+    pub allow_advisory: bool,
+}
+
+/// How attempts follow each other.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)] // the same as in `Wanted`
+pub struct RetryPolicyView {
+    pub initial_delay_ms: Option<f64>,
+    pub max_delay_ms: Option<f64>,
+    pub multiplier: Option<f64>,
+    pub max_attempts: Option<f64>,
+    /// `maxAttempts: Infinity`, which JSON cannot say.
+    pub unlimited: bool,
+}
+
+impl From<OptionsView> for Wanted {
+    fn from(view: OptionsView) -> Self {
+        let retry = view.retry_policy;
+        let unlimited = retry.unlimited.then_some(f64::INFINITY);
+        Self {
+            profile: view.profile,
+            max_wait_ms: view.max_wait_ms,
+            web_lock_timeout_ms: view.web_lock_timeout_ms,
+            initial_delay_ms: retry.initial_delay_ms,
+            max_delay_ms: retry.max_delay_ms,
+            multiplier: retry.multiplier,
+            max_attempts: unlimited.or(retry.max_attempts),
+            ttl_ms: view.ttl_ms,
+            heartbeat_interval_ms: view.renew_interval_ms.or(view.heartbeat_interval_ms),
+            preferred_strategy: view.preferred_strategy,
+            reentrant: view.reentrant,
+            auto_resume: view.auto_resume,
+            allow_advisory: view.allow_advisory,
+        }
+    }
+}
+
+/// What was read under the guard: `.lock` is missing unless `text` or `unreadable` is there.
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FoundView {
+    /// The text of `.lock`.
+    pub text: Option<String>,
+    /// What the system said when it could not be read.
+    pub unreadable: Option<String>,
+    /// When it was last modified, in milliseconds since 1970.
+    pub modified: Option<u64>,
+    /// The text of the guard.
+    pub guard: String,
+}
+
+impl From<FoundView> for Found {
+    fn from(view: FoundView) -> Self {
+        let modified = view.modified.map(StoreTime::from_millis);
+        let lock = match (view.text, view.unreadable) {
+            (_, Some(said)) => LockFile::Unreadable { modified, said },
+            (Some(text), None) => LockFile::Text { text, modified: modified.unwrap_or_default() },
+            (None, None) => LockFile::Missing,
+        };
+        Self { lock, guard: view.guard }
+    }
+}
+
+/// What tabs tell each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "news", rename_all = "camelCase")]
+#[allow(missing_docs)] // the same as in `News`
+pub enum NewsView {
+    Acquired { owner: String, fence: u64 },
+    Released { fence: u64 },
+}
+
+impl From<&News> for NewsView {
+    fn from(news: &News) -> Self {
+        match news {
+            News::Acquired { owner, fence } => {
+                Self::Acquired { owner: owner.as_str().to_owned(), fence: fence.get() }
+            }
+            News::Released { fence } => Self::Released { fence: fence.get() },
+        }
+    }
+}
+
+impl NewsView {
+    /// The news, if they make sense.
+    pub fn news(&self) -> Option<News> {
+        match self {
+            Self::Acquired { owner, fence } => {
+                let owner = crate::name::Owner::parse(owner).ok()?;
+                Some(News::Acquired { owner, fence: Fence::new(*fence).ok()? })
+            }
+            Self::Released { fence } => Some(News::Released { fence: Fence::new(*fence).ok()? }),
+        }
+    }
+}
+
+// --- what goes out ---
+
+/// Something that the shell is to do: `do`, and whatever of the rest it has. What is wanted in a guarded section and what
+/// it came to stay on this side of the border.
+#[derive(Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EffectView {
+    /// `requestWebLock`, `dropWebLock`, `guarded`, `emit`, `broadcast` or `settle`.
+    #[serde(rename = "do")]
+    pub what: &'static str,
+    /// The number to report under.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<u32>,
+    /// Whether to take the Web Lock from whoever has it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub steal: bool,
+    /// What to tell those who subscribed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<Box<DialectsView>>,
+    /// What to tell the other tabs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub news: Option<NewsView>,
+    /// The call that is answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<u32>,
+    /// With this lease; neither lease nor error: released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<ProjectLeaseView>,
+    /// With this error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorView>,
+}
+
+impl From<&Effect> for EffectView {
+    fn from(effect: &Effect) -> Self {
+        let of = |what| Self { what, ..Self::default() };
+        match effect {
+            Effect::RequestWebLock { ticket, steal } => {
+                Self { ticket: Some(ticket.0), steal: *steal, ..of("requestWebLock") }
+            }
+            Effect::DropWebLock(ticket) => Self { ticket: Some(ticket.0), ..of("dropWebLock") },
+            Effect::Guarded { ticket, .. } => Self { ticket: Some(ticket.0), ..of("guarded") },
+            Effect::Emit(event) => Self { event: Some(Box::new(event.into())), ..of("emit") },
+            Effect::Broadcast(news) => Self { news: Some(news.into()), ..of("broadcast") },
+            Effect::Settle { call, answer } => {
+                let (lease, error) = match answer {
+                    Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => (Some(lease.into()), None),
+                    Ok(Settled::Released) => (None, None),
+                    Err(error) => (None, Some(error.into())),
+                };
+                Self { call: Some(call.0), lease, error, ..of("settle") }
+            }
+        }
+    }
+}
+
+/// Something to be done in the folder, under the guard: `do`, and whatever of the rest it has.
+#[derive(Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepView {
+    /// `storeFence`, `openHeld`, `writeLock`, `removeLock`, `closeHeld` or `sweepHeld`.
+    #[serde(rename = "do")]
+    pub what: &'static str,
+    /// What to write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// What to write if the held file of this section could not be opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_held: Option<String>,
+    /// The held file (to keep, in `sweepHeld`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it goes on if this fails.
+    pub may_fail: bool,
+}
+
+impl From<&Step> for StepView {
+    fn from(step: &Step) -> Self {
+        let of = |what| Self { what, may_fail: step.may_fail(), ..Self::default() };
+        let held = |fence: &Fence| Some(file::held(*fence));
+        match step {
+            Step::StoreFence { text } => Self { text: Some(text.clone()), ..of("storeFence") },
+            Step::OpenHeld(fence) => Self { name: held(fence), ..of("openHeld") },
+            Step::WriteLock { text, without_held } => {
+                Self { text: Some(text.clone()), without_held: Some(without_held.clone()), ..of("writeLock") }
+            }
+            Step::RemoveLock => of("removeLock"),
+            Step::CloseHeld(fence) => Self { name: held(fence), ..of("closeHeld") },
+            Step::SweepHeld { keep } => Self { name: held(keep), ..of("sweepHeld") },
+        }
+    }
+}
+
+/// A lease, as the application gets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the same as in `ProjectLease`
+pub struct ProjectLeaseView {
+    pub lease_id: String,
+    pub owner: String,
+    pub expires_at: u64,
+    pub acquired_at: u64,
+    pub ttl_millis: u64,
+    pub next_heartbeat_at: u64,
+    pub source: &'static str,
+    pub strategy: &'static str,
+    pub via_fallback: bool,
+    pub fence: u64,
+    pub guarantee: &'static str,
+}
+
+impl From<&ProjectLease> for ProjectLeaseView {
+    fn from(lease: &ProjectLease) -> Self {
+        Self {
+            lease_id: lease.lease_id.reveal(),
+            owner: lease.owner.as_str().to_owned(),
+            expires_at: lease.expires_at.as_millis(),
+            acquired_at: lease.acquired_at.as_millis(),
+            ttl_millis: lease.ttl.as_millis(),
+            next_heartbeat_at: lease.next_heartbeat_at.as_millis(),
+            source: lease.strategy.source(),
+            strategy: lease.strategy.as_str(),
+            via_fallback: lease.via_fallback,
+            fence: lease.fence.get(),
+            guarantee: lease.guarantee.as_str(),
+        }
+    }
+}
+
+/// An error, as the application gets it: `new ProjectLockError(message, …)`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the same as in `ProjectLockError`
+pub struct ErrorView {
+    /// The class to throw.
+    pub name: &'static str,
+    pub code: &'static str,
+    pub retryable: bool,
+    pub operation: &'static str,
+    pub message: String,
+    /// How loud it is in a log.
+    pub level: &'static str,
+    /// Another error behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Box<Self>>,
+    /// What the browser or the system said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub said: Option<String>,
+}
+
+impl From<&ProjectLockError> for ErrorView {
+    fn from(error: &ProjectLockError) -> Self {
+        let (cause, said) = match &error.cause {
+            None => (None, None),
+            Some(Cause::Fault(cause)) => (Some(Box::new(Self::from(&**cause))), None),
+            Some(Cause::Said(said)) => (None, Some(said.to_string())),
+        };
+        Self {
+            name: error.class().as_str(),
+            code: error.code(),
+            retryable: error.retryable,
+            operation: error.operation.as_str(),
+            message: error.to_string(),
+            level: error.level().as_str(),
+            cause,
+            said,
+        }
+    }
+}
+
+/// An event in any of the three dialects: `type`, and whatever of the rest it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the same as in the events
+pub struct ProjectEventView {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<ProjectLeaseView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_heartbeat_in_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorOrCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retryable: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<ErrorView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manual_steps: Option<&'static str>,
+}
+
+/// An error, or in dialect `autosave` its code alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+#[allow(missing_docs)]
+pub enum ErrorOrCode {
+    Error(Box<ErrorView>),
+    Code(&'static str),
+}
+
+impl From<&ProjectLockError> for ErrorOrCode {
+    fn from(error: &ProjectLockError) -> Self {
+        Self::Error(Box::new(error.into()))
+    }
+}
+
+/// One event in all three dialects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DialectsView {
+    /// The canonical one.
+    pub lock: ProjectEventView,
+    /// 000; absent when it has no word for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ProjectEventView>,
+    /// 002; none, one or two.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub autosave: Vec<ProjectEventView>,
+}
+
+impl From<&Event> for DialectsView {
+    fn from(event: &Event) -> Self {
+        Self {
+            lock: event.into(),
+            service: event::service(event).as_ref().map(ProjectEventView::from),
+            autosave: event::autosave(event).iter().map(ProjectEventView::from).collect(),
+        }
+    }
+}
+
+impl From<&Event> for ProjectEventView {
+    fn from(event: &Event) -> Self {
+        let base = Self { kind: event.name(), ..Self::default() };
+        match event {
+            Event::Attempt { operation, strategy, retry } => Self {
+                operation: Some(operation.as_str()),
+                strategy: Some(strategy.as_str()),
+                retry: Some(*retry),
+                ..base
+            },
+            Event::Waiting { retry, delay } => {
+                Self { retry: Some(*retry), delay_ms: Some(whole_millis(*delay)), ..base }
+            }
+            Event::Acquired(lease)
+            | Event::Renewed(lease)
+            | Event::ReleaseRequested(lease)
+            | Event::Released(lease) => Self { lease: Some(lease.into()), ..base },
+            Event::RenewScheduled { lease, next_heartbeat_in } => Self {
+                lease: Some(lease.into()),
+                next_heartbeat_in_ms: Some(whole_millis(*next_heartbeat_in)),
+                ..base
+            },
+            Event::Warning { warning, detail } => {
+                Self { warning: Some(warning.as_str()), detail: Some(detail.to_string()), ..base }
+            }
+            Event::Error { error, .. } => Self {
+                operation: Some(error.operation.as_str()),
+                error: Some(error.into()),
+                retryable: Some(error.retryable),
+                ..base
+            },
+            Event::ReadonlyEntered { reason, last_error, manual_steps } => Self {
+                reason: Some(reason.as_str()),
+                last_error: Some(last_error.into()),
+                manual_steps: *manual_steps,
+                ..base
+            },
+            Event::Available => base,
+        }
+    }
+}
+
+impl From<&ServiceEvent> for ProjectEventView {
+    fn from(event: &ServiceEvent) -> Self {
+        Self {
+            kind: event.kind,
+            lease: event.lease.as_ref().map(ProjectLeaseView::from),
+            error: event.error.as_ref().map(ErrorOrCode::from),
+            attempt: event.attempt,
+            delay_ms: event.delay.map(whole_millis),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&AutosaveEvent> for ProjectEventView {
+    fn from(event: &AutosaveEvent) -> Self {
+        let base = Self { kind: event.name(), ..Self::default() };
+        match event {
+            AutosaveEvent::StateChanged { state } => Self { state: Some(state), ..base },
+            AutosaveEvent::Retry { attempt, retryable } => Self {
+                attempt: Some(attempt.number),
+                max_attempts: attempt.most,
+                retryable: Some(*retryable),
+                ..base
+            },
+            AutosaveEvent::Error { error, lease_id } => Self {
+                error: Some(ErrorOrCode::Code(error.code())),
+                retryable: Some(error.retryable),
+                lease_id: lease_id.map(|id| id.reveal()),
+                ..base
+            },
+            AutosaveEvent::Readonly { reason } => Self { reason: Some(reason.autosave()), ..base },
+        }
+    }
+}
