@@ -128,9 +128,9 @@ pub enum State {
     AcquireFallback,
     /// Between two attempts.
     BackingOff,
-    /// Holding; the next heartbeat is not planned yet.
-    Acquired,
     /// Holding; the next heartbeat is planned.
+    Acquired,
+    /// Holding; a renewal has failed, and is planned anew.
     RenewScheduling,
     /// Holding; a renewal is under way.
     Renewing,

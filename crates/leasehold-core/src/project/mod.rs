@@ -48,6 +48,7 @@ pub mod fault;
 pub mod guarded;
 pub mod iso;
 pub mod lease;
+pub mod machine;
 pub mod options;
 pub mod record;
 pub mod root;
@@ -59,6 +60,7 @@ pub use effect::{
 pub use event::Event;
 pub use fault::{Fault, Operation, ProjectLockError};
 pub use lease::{Answer, Guarantee, ProjectLease, Settled};
+pub use machine::ProjectLock;
 pub use options::{Options, Profile, Strategy, Wanted};
 pub use root::Root;
 

@@ -1,0 +1,394 @@
+//! Getting the lock: attempts, each by the Web Lock and then by `.lock`, with exact waits in between. An attempt has won
+//! when a guarded section says so, and not before.
+
+use std::time::Duration;
+
+use super::hold::Grip;
+use super::{Out, Phase, ProjectLock, newer};
+use crate::lease::Bid;
+use crate::name::{Fence, LeaseId, Meta, Reason as Why};
+use crate::project::clock::Now;
+use crate::project::effect::{CallId, Folder, IoError, IoKind, State, Ticket, WebLock};
+use crate::project::event::{Attempt, Event, Reason, Warning};
+use crate::project::fault::{Fault, Operation, ProjectLockError};
+use crate::project::guarded::{Action, Grant, Outcome};
+use crate::project::lease::Settled;
+use crate::project::options::{Options, Strategy, usable};
+use crate::time::HolderTime;
+
+/// An acquire that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Acquiring {
+    /// Who waits for it.
+    calls: Vec<CallId>,
+    options: Options,
+    lease_id: LeaseId,
+    take_over: Option<(Option<Fence>, Why)>,
+    started: HolderTime,
+    /// Which attempt this is: 1 is the first.
+    attempt: u32,
+    /// Whether it was told that it goes without the Web Lock.
+    engaged: bool,
+    pub(super) web: Option<Ticket>,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Waiting for the Web Lock.
+    Web {
+        until: HolderTime,
+    },
+    /// In a guarded section.
+    Guarded {
+        ticket: Ticket,
+        strategy: Strategy,
+        sent: Now,
+    },
+    BackingOff {
+        until: HolderTime,
+    },
+}
+
+impl Acquiring {
+    pub(super) fn state(&self) -> State {
+        match self.step {
+            Step::Web { .. } | Step::Guarded { strategy: Strategy::WebLock, .. } => State::AcquireWeb,
+            Step::Guarded { strategy: Strategy::FileLock, .. } => State::AcquireFallback,
+            Step::BackingOff { .. } => State::BackingOff,
+        }
+    }
+
+    pub(super) fn runs(&self, ticket: Ticket) -> bool {
+        matches!(self.step, Step::Guarded { ticket: running, .. } if running == ticket)
+    }
+
+    pub(super) fn timeout(&self) -> Option<HolderTime> {
+        match self.step {
+            Step::Web { until } | Step::BackingOff { until } => Some(until),
+            Step::Guarded { .. } => None,
+        }
+    }
+
+    /// Stops where it is; the attempt begins again when the page is back. What a guarded section still brings is given back.
+    pub(super) fn pause(&mut self, out: &mut Out, now: Now) {
+        out.drop_web(self.web.take());
+        self.step = Step::BackingOff { until: now.steady };
+    }
+
+    fn attempt(&self) -> Attempt {
+        Attempt { number: self.attempt, most: self.options.retry.max_attempts }
+    }
+
+    fn error(&self, fault: Fault) -> ProjectLockError {
+        ProjectLockError::new(fault, Operation::Acquire, self.options.profile)
+    }
+
+    /// How much of the whole time is left.
+    fn time_left(&self, now: Now) -> Option<Duration> {
+        self.options.max_wait.map(|most| most.saturating_sub(now.steady.since(self.started)))
+    }
+
+    /// How long to wait before the next attempt, if there is one: the last wait is cut to what time is left.
+    fn next_wait(&self, now: Now) -> Option<Duration> {
+        let wait = self.options.retry.backoff.exact(self.attempt);
+        let wait = match self.time_left(now) {
+            Some(Duration::ZERO) => return None,
+            Some(left) => wait.min(left),
+            None => wait,
+        };
+        self.options.retry.goes_on_after(self.attempt).then_some(wait)
+    }
+}
+
+impl ProjectLock {
+    /// Whether the call was answered already, because this tab holds or is about to.
+    pub(super) fn is_busy(&mut self, call: CallId, options: &Options) -> bool {
+        match &mut self.phase {
+            Phase::Idle | Phase::Readonly(_) => return false,
+            Phase::Releasing(releasing) if releasing.is_in_the_background() => return false,
+            Phase::Releasing(releasing) => {
+                releasing.next.push((call, *options));
+                return true;
+            }
+            Phase::Acquiring(acquiring) if options.reentrant => {
+                acquiring.calls.push(call);
+                return true;
+            }
+            Phase::Holding(holding) if options.reentrant => {
+                holding.depth += 1;
+                let answer = Ok(Settled::Acquired(holding.lease.clone()));
+                self.out.settle(&[call], &answer);
+                return true;
+            }
+            Phase::Acquiring(_) | Phase::Holding(_) => {}
+        }
+        let error = ProjectLockError::new(Fault::AlreadyHeld, Operation::Acquire, options.profile);
+        self.out.error(error.clone(), None, None);
+        self.out.settle(&[call], &Err(error));
+        true
+    }
+
+    pub(super) fn begin_acquire(
+        &mut self,
+        call: CallId,
+        options: &Options,
+        take_over: Option<(Option<Fence>, Why)>,
+        now: Now,
+    ) {
+        let lease_id = self.next_lease_id();
+        self.phase = Phase::Acquiring(Box::new(Acquiring {
+            calls: vec![call],
+            options: *options,
+            lease_id,
+            take_over,
+            started: now.steady,
+            attempt: 0,
+            engaged: false,
+            web: None,
+            step: Step::BackingOff { until: now.steady },
+        }));
+        if self.surroundings.folder == Folder::Advisory && !options.allow_advisory {
+            let said = "unavailable(no-sync-access-handle): two tabs could both hold this folder; allow it with `allowAdvisory: true`";
+            return self.give_up(Fault::CannotCreate, said, now);
+        }
+        self.begin_attempt(now);
+    }
+
+    fn begin_attempt(&mut self, now: Now) {
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        acquiring.attempt = acquiring.attempt.saturating_add(1);
+        let by_web = acquiring.options.strategy == Strategy::WebLock && acquiring.take_over.is_none();
+        let patience = acquiring.options.web_lock_timeout;
+        let patience = acquiring.time_left(now).map_or(patience, |left| patience.min(left));
+        if !by_web {
+            return self.claim_file(Strategy::FileLock, now);
+        }
+        let retry = acquiring.attempt - 1;
+        self.out.emit(Event::Attempt { operation: Operation::Acquire, strategy: Strategy::WebLock, retry });
+        acquiring.web = Some(self.out.request_web(false));
+        acquiring.step = Step::Web { until: now.steady + patience };
+    }
+
+    /// Claims `.lock`, with the Web Lock or without it.
+    fn claim_file(&mut self, strategy: Strategy, now: Now) {
+        let owner = self.owner();
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        if strategy == Strategy::FileLock {
+            let retry = acquiring.attempt.saturating_sub(1);
+            self.out.emit(Event::Attempt { operation: Operation::Acquire, strategy, retry });
+        }
+        if let Folder::Absent { said } = &self.surroundings.folder {
+            let said = format!("unavailable({said})");
+            return match strategy {
+                Strategy::WebLock => self.hold_without_folder(now),
+                Strategy::FileLock => self.give_up(Fault::CannotCreate, &said, now),
+            };
+        }
+        let Options { file_ttl, .. } = acquiring.options;
+        let bid = Bid { lease_id: acquiring.lease_id, owner, ttl: file_ttl, meta: Meta::default() };
+        let action = match acquiring.take_over.clone() {
+            None => Action::Acquire(bid),
+            Some((seen, reason)) => Action::TakeOver { seen, bid, reason },
+        };
+        acquiring.step = Step::Guarded { ticket: self.out.guarded(action), strategy, sent: now };
+    }
+
+    // --- what comes in ---
+
+    pub(super) fn acquire_web(&mut self, what: WebLock, now: Now) {
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        let waits = matches!(acquiring.step, Step::Web { .. });
+        match what {
+            WebLock::Granted if waits => self.claim_file(Strategy::WebLock, now),
+            WebLock::Granted => {}
+            // The guarded section that is under way decides all the same.
+            WebLock::Stolen if !waits => acquiring.web = None,
+            WebLock::Unsupported => self.fall_back(Fault::NoWebLocks, None, now),
+            WebLock::Denied { said } => self.fall_back(Fault::Denied, Some(said), now),
+            WebLock::TimedOut | WebLock::Stolen => self.fall_back(Fault::Denied, None, now),
+        }
+    }
+
+    /// Goes on without the Web Lock.
+    fn fall_back(&mut self, fault: Fault, said: Option<String>, now: Now) {
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        if !matches!(acquiring.step, Step::Web { .. }) {
+            return;
+        }
+        self.out.drop_web(acquiring.web.take());
+        let mut error = acquiring.error(fault);
+        if let Some(said) = said {
+            error = error.said(&said);
+        }
+        if matches!(self.surroundings.folder, Folder::Absent { .. }) && fault == Fault::Denied {
+            return self.fail_attempt(error, now);
+        }
+        // That there are no Web Locks is no error: it is told as a warning.
+        if fault == Fault::Denied {
+            self.out.error(error, None, None);
+        }
+        if !std::mem::replace(&mut acquiring.engaged, true) {
+            self.out.warn(Warning::FallbackEngaged, fault.message());
+        }
+        self.claim_file(Strategy::FileLock, now);
+    }
+
+    pub(super) fn acquire_timeout(&mut self, now: Now) {
+        let Phase::Acquiring(acquiring) = &self.phase else { return };
+        match acquiring.step {
+            Step::Web { until } if until <= now.steady => self.fall_back(Fault::Denied, None, now),
+            Step::BackingOff { until } if until <= now.steady => self.begin_attempt(now),
+            _ => {}
+        }
+    }
+
+    pub(super) fn acquired(&mut self, outcome: Outcome, skewed: bool, now: Now) {
+        let Phase::Acquiring(acquiring) = &self.phase else { return };
+        if skewed {
+            self.out.warn(Warning::ClockSkew, SKEWED);
+        }
+        match outcome {
+            Outcome::Granted(grant) => self.granted(&grant, now),
+            Outcome::Held(other) => {
+                let error = acquiring.error(Fault::Conflict).said(other.owner.as_str());
+                self.conflict(error, now);
+            }
+            Outcome::Unreadable { said } => {
+                let error = acquiring.error(Fault::CannotRead).said(&said);
+                self.fail_attempt(error, now);
+            }
+            Outcome::Newer { version } => self.give_up(Fault::CannotCreate, &newer(version), now),
+            Outcome::FencesExhausted => {
+                let said = "there is no fence left: .lock.guard holds the largest there is";
+                self.give_up(Fault::CannotCreate, said, now);
+            }
+            // An attempt that was thought to have failed had won, and ran out since: it is over, under this id.
+            _ => {
+                let error = acquiring.error(Fault::CannotWrite).said("the last attempt ran out unnoticed");
+                self.renew_lease_id();
+                self.fail_attempt(error, now);
+            }
+        }
+    }
+
+    fn renew_lease_id(&mut self) {
+        let next = self.next_lease_id();
+        if let Phase::Acquiring(acquiring) = &mut self.phase {
+            acquiring.lease_id = next;
+        }
+    }
+
+    fn granted(&mut self, grant: &Grant, now: Now) {
+        let Phase::Acquiring(acquiring) = &self.phase else { return };
+        let Step::Guarded { strategy, sent, .. } = acquiring.step else { return };
+        let shown = acquiring.options.shown_ttl(strategy);
+        if now.steady >= sent.steady + usable(shown, grant.ttl) {
+            let error = acquiring.error(Fault::CannotWrite).said("the folder took longer than a lease lasts");
+            self.give_back(&Outcome::Granted(grant.clone()));
+            self.renew_lease_id();
+            return self.fail_attempt(error, now);
+        }
+        let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let mut web = acquiring.web;
+        if acquiring.take_over.is_some() && acquiring.options.strategy == Strategy::WebLock {
+            // Tells the tab that had it, and lets others queue behind this one. It is not waited for.
+            web = Some(self.out.request_web(true));
+        }
+        let grip = Grip { strategy, via_fallback: acquiring.engaged, web, sent };
+        self.hold(grant, &grip, &acquiring.options, &acquiring.calls, now);
+    }
+
+    fn hold_without_folder(&mut self, now: Now) {
+        let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let Acquiring { calls, options, lease_id, web, engaged, .. } = *acquiring;
+        // No folder counts fences: the clock does.
+        let Ok(fence) = Fence::new(now.wall.as_millis().max(1)) else { return };
+        let grant = Grant { lease_id, fence, ttl: options.file_ttl, at: now.wall, after: None };
+        let grip = Grip { strategy: Strategy::WebLock, via_fallback: engaged, web, sent: now };
+        self.hold(&grant, &grip, &options, &calls, now);
+    }
+
+    pub(super) fn acquire_failed(&mut self, error: &IoError, now: Now) {
+        let Phase::Acquiring(acquiring) = &self.phase else { return };
+        let said = error.describe();
+        match error.kind {
+            IoKind::Open => self.give_up(Fault::CannotCreate, &said, now),
+            IoKind::GuardBusy | IoKind::Read => {
+                self.fail_attempt(acquiring.error(Fault::CannotRead).said(&said), now);
+            }
+            IoKind::Write => self.fail_attempt(acquiring.error(Fault::CannotWrite).said(&said), now),
+        }
+    }
+
+    // --- how an attempt ends ---
+
+    fn conflict(&mut self, error: ProjectLockError, now: Now) {
+        let Phase::Acquiring(acquiring) = &self.phase else { return };
+        self.out.warn(Warning::FallbackDegraded, Fault::Conflict.message());
+        // Somebody else was faster than the taker saw: it must look again, not try again.
+        if acquiring.take_over.is_some() {
+            return self.end_acquire(error, Reason::FallbackConflict, None, now);
+        }
+        self.fail_attempt(error, now);
+    }
+
+    /// The attempt has failed; another one follows unless there is none left.
+    fn fail_attempt(&mut self, error: ProjectLockError, now: Now) {
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        let Some(delay) = acquiring.next_wait(now) else {
+            let exhausted = acquiring.error(Fault::Exhausted);
+            return self.end_acquire(error, Reason::AcquireTimeout, Some(exhausted), now);
+        };
+        self.out.drop_web(acquiring.web.take());
+        self.out.error(error, Some(acquiring.attempt()), None);
+        self.out.emit(Event::Waiting { retry: acquiring.attempt, delay });
+        acquiring.step = Step::BackingOff { until: now.steady + delay };
+    }
+
+    /// Nothing that can be tried again would help.
+    fn give_up(&mut self, fault: Fault, said: &str, now: Now) {
+        let Phase::Acquiring(acquiring) = &self.phase else { return };
+        let error = acquiring.error(fault).said(said);
+        self.end_acquire(error, Reason::Irrecoverable, None, now);
+    }
+
+    /// The acquire has failed by `last`; the caller is told `answer`, if that is another error.
+    fn end_acquire(
+        &mut self,
+        last: ProjectLockError,
+        reason: Reason,
+        answer: Option<ProjectLockError>,
+        now: Now,
+    ) {
+        let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let last = ProjectLockError { retryable: false, ..last };
+        let attempt = Attempt { number: acquiring.attempt.max(1), ..acquiring.attempt() };
+        self.out.drop_web(acquiring.web);
+        self.out.error(last.clone(), Some(attempt), None);
+        let answer = answer.map_or_else(|| last.clone(), |answer| answer.because(last.clone()));
+        self.enter_readonly(reason, last, &acquiring.options, now);
+        self.out.settle(&acquiring.calls, &Err(answer));
+    }
+
+    pub(super) fn abort_acquire(&mut self, call: CallId) {
+        let (calls, options) = match &mut self.phase {
+            Phase::Acquiring(acquiring) => (&mut acquiring.calls, acquiring.options),
+            Phase::Releasing(releasing) => return releasing.abort(call, &mut self.out),
+            _ => return,
+        };
+        let Some(at) = calls.iter().position(|waiting| *waiting == call) else { return };
+        calls.swap_remove(at);
+        let error = ProjectLockError::new(Fault::Aborted, Operation::Acquire, options.profile);
+        if calls.is_empty()
+            && let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle)
+        {
+            self.out.drop_web(acquiring.web);
+            self.out.error(error.clone(), None, None);
+        }
+        self.out.settle(&[call], &Err(error));
+    }
+}
+
+const SKEWED: &str = "project/.lock and its modification time disagree: a clock is wrong, and whether its holder lives is \
+                      uncertain; make sure that nobody edits the project before you take it over";

@@ -1,0 +1,496 @@
+//! The lock of one tab or program: the whole state diagram of 001 section 1.1 and 000 section 2.2, without IO. It must never
+//! believe that it holds more than a guarded section has committed: the Web Lock is a queue, news are advice, and its own
+//! deadline comes before the folder's.
+
+mod acquire;
+mod hold;
+mod queue;
+mod release;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use acquire::Acquiring;
+use hold::Holding;
+use queue::{Queue, Readonly};
+use release::Releasing;
+
+use super::clock::Now;
+use super::effect::{CallId, Effect, Folder, IoError, News, State, Surroundings, Ticket, WebLock};
+use super::event::{Attempt, Event, Reason, Warning};
+use super::fault::{Fault, Operation, ProjectLockError};
+use super::guarded::{Action, Loss, Outcome};
+use super::lease::{Answer, ProjectLease, Settled};
+use super::options::{Options, Profile};
+use crate::lease::Claim;
+use crate::name::{self, Fence, LeaseId, Owner};
+use crate::time::{HolderTime, Ttl};
+
+/// The lock of one tab on one folder.
+///
+/// There are four kinds of method, and every one but a getter brings the time:
+/// - **getters** ([`state`](Self::state), [`lease`](Self::lease), [`claim`](Self::claim), [`is_held`](Self::is_held)) change
+///   nothing; those that depend on time take it, so that a tab that was asleep finds out before its next act;
+/// - **commands** ([`acquire`](Self::acquire), [`take_over`](Self::take_over), [`abort`](Self::abort),
+///   [`renew`](Self::renew), [`release`](Self::release), [`refresh`](Self::refresh)) are what the application wants;
+/// - **`handle_*`** tell it what came in: an answer to an effect, a timer, news, a frozen page;
+/// - **`poll_*`** say what to do: after every command and `handle_*`, drain [`poll_effect`](Self::poll_effect), then set a
+///   timer for [`poll_timeout`](Self::poll_timeout).
+#[derive(Clone, Debug)]
+pub struct ProjectLock {
+    surroundings: Surroundings,
+    lease_ids: u64,
+    phase: Phase,
+    out: Out,
+    /// Releases that nobody waits for: of what was lost, or granted to a call that had been given up.
+    cleanups: Vec<(Ticket, Fence)>,
+    /// What became of the last lease, for who asks about it later.
+    over: Option<(LeaseId, Over)>,
+    /// Who called acquire while the lease was being released.
+    waiting: Vec<(CallId, Options)>,
+    frozen: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Idle,
+    Acquiring(Box<Acquiring>),
+    Holding(Box<Holding>),
+    Releasing(Box<Releasing>),
+    Readonly(Box<Readonly>),
+}
+
+/// What became of a lease.
+#[derive(Clone, Debug)]
+enum Over {
+    Released,
+    Lost(ProjectLockError),
+}
+
+impl ProjectLock {
+    /// A machine that holds nothing.
+    pub fn new(surroundings: Surroundings) -> Self {
+        Self {
+            surroundings,
+            lease_ids: 0,
+            phase: Phase::Idle,
+            out: Out::default(),
+            cleanups: Vec::new(),
+            over: None,
+            waiting: Vec::new(),
+            frozen: false,
+        }
+    }
+
+    // --- getters ---
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        match &self.phase {
+            Phase::Idle => State::Idle,
+            Phase::Acquiring(acquiring) => acquiring.state(),
+            Phase::Holding(holding) => holding.state(),
+            Phase::Releasing(_) => State::Releasing,
+            Phase::Readonly(_) => State::Readonly,
+        }
+    }
+
+    /// The same as a word, in the words of the profile.
+    pub fn state_word(&self) -> &'static str {
+        match &self.phase {
+            Phase::Readonly(readonly) if readonly.profile == Profile::Service => "faulted",
+            _ => self.state().as_str(),
+        }
+    }
+
+    /// The lease, as long as nobody has noticed that it is over.
+    pub fn lease(&self) -> Option<&ProjectLease> {
+        match &self.phase {
+            Phase::Holding(holding) => Some(&holding.lease),
+            _ => None,
+        }
+    }
+
+    /// Whether this tab may act on its lease at `now`.
+    pub fn is_held(&self, now: Now) -> bool {
+        matches!(&self.phase, Phase::Holding(holding) if now.steady < holding.stop_at)
+    }
+
+    /// What a save is checked with, if this tab may save at `now`.
+    pub fn claim(&self, now: Now) -> Option<Claim> {
+        self.lease().filter(|_| self.is_held(now)).map(claim_of)
+    }
+
+    // --- commands ---
+
+    /// Takes the lock. Answered with the lease, or with why not.
+    pub fn acquire(&mut self, call: CallId, options: &Options, now: Now) {
+        self.wake(now);
+        if self.is_busy(call, options) {
+            return;
+        }
+        self.leave_readonly();
+        self.begin_acquire(call, options, None, now);
+    }
+
+    /// Takes the lock from whoever has it: the one with the fence that the taker saw, or whoever it is.
+    pub fn take_over(
+        &mut self,
+        call: CallId,
+        options: &Options,
+        seen: Option<Fence>,
+        reason: name::Reason,
+        now: Now,
+    ) {
+        self.wake(now);
+        if self.is_busy(call, options) {
+            return;
+        }
+        self.leave_readonly();
+        self.begin_acquire(call, options, Some((seen, reason)), now);
+    }
+
+    /// The caller's signal was aborted. An acquire that is under way ends here; a lease that was got already stays.
+    pub fn abort(&mut self, call: CallId, now: Now) {
+        self.wake(now);
+        self.abort_acquire(call);
+    }
+
+    /// Extends the lease: by its usual time, or by another.
+    pub fn renew(&mut self, call: CallId, lease_id: LeaseId, extend_by: Option<Ttl>, now: Now) {
+        self.wake(now);
+        self.begin_asked_renewal(call, lease_id, extend_by, now);
+    }
+
+    /// Gives the lease back. `force` does not wait for whoever else uses it in this tab, nor for the next retry; what is
+    /// compared before `.lock` is removed stays the same.
+    pub fn release(&mut self, call: CallId, lease_id: LeaseId, force: bool, now: Now) {
+        self.wake(now);
+        self.begin_release(call, lease_id, force);
+    }
+
+    /// The user looks at the page again: what was read-only is as new.
+    pub fn refresh(&mut self, now: Now) {
+        self.wake(now);
+        if matches!(self.phase, Phase::Readonly(_)) {
+            self.leave_readonly();
+        }
+    }
+
+    // --- in ---
+
+    /// What became of the Web Lock that was requested under this number.
+    pub fn handle_web_lock(&mut self, ticket: Ticket, what: WebLock, now: Now) {
+        self.expire(now);
+        match &mut self.phase {
+            Phase::Acquiring(acquiring) if acquiring.web == Some(ticket) => self.acquire_web(what, now),
+            Phase::Holding(holding) if holding.web == Some(ticket) => self.hold_web(&what, now),
+            Phase::Readonly(readonly) if readonly.waits_for(ticket) => self.queue_web(&what, now),
+            // Nobody waits for it any more.
+            _ if what == WebLock::Granted => self.out.push(Effect::DropWebLock(ticket)),
+            _ => {}
+        }
+    }
+
+    /// What a guarded section came to.
+    pub fn handle_guarded(&mut self, ticket: Ticket, outcome: Outcome, skewed: bool, now: Now) {
+        self.expire(now);
+        if let Some(fence) = self.take_cleanup(ticket) {
+            if matches!(outcome, Outcome::Released | Outcome::Lost(Loss::Expired)) {
+                self.out.push(Effect::Broadcast(News::Released { fence }));
+            }
+            return;
+        }
+        match &self.phase {
+            Phase::Acquiring(acquiring) if acquiring.runs(ticket) => self.acquired(outcome, skewed, now),
+            Phase::Holding(holding) if holding.runs(ticket) => self.renewed(outcome, now),
+            Phase::Releasing(releasing) if releasing.runs(ticket) => self.released(outcome, now),
+            Phase::Readonly(readonly) if readonly.looks(ticket) => self.looked(outcome, now),
+            // Granted to a call that was given up in the meantime.
+            _ => self.give_back(&outcome),
+        }
+    }
+
+    /// A guarded section could not be finished.
+    pub fn handle_io_error(&mut self, ticket: Ticket, error: &IoError, now: Now) {
+        self.expire(now);
+        if self.take_cleanup(ticket).is_some() {
+            return;
+        }
+        match &self.phase {
+            Phase::Acquiring(acquiring) if acquiring.runs(ticket) => self.acquire_failed(error, now),
+            Phase::Holding(holding) if holding.runs(ticket) => self.renewal_failed(&error.describe(), now),
+            Phase::Releasing(releasing) if releasing.runs(ticket) => {
+                self.release_failed(&error.describe(), now);
+            }
+            Phase::Readonly(readonly) if readonly.looks(ticket) => self.look_failed(now),
+            _ => {}
+        }
+    }
+
+    /// What a save's own check in the guarded section came to. `MayCommit` needs no report, and does no harm.
+    pub fn handle_commit(&mut self, claim: Claim, outcome: &Outcome, now: Now) {
+        self.expire(now);
+        if self.lease().is_none_or(|lease| claim_of(lease) != claim) {
+            return;
+        }
+        match outcome {
+            Outcome::Lost(loss) => self.lose_by(*loss, now),
+            Outcome::Newer { version } => self.lose_to_newer(*version, now),
+            _ => {}
+        }
+    }
+
+    /// The time that [`poll_timeout`](Self::poll_timeout) named has come, or any other.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.expire(now);
+        if self.frozen {
+            return;
+        }
+        match &self.phase {
+            Phase::Idle => {}
+            Phase::Acquiring(_) => self.acquire_timeout(now),
+            Phase::Holding(_) => self.heartbeat(now),
+            Phase::Releasing(_) => self.release_again(now),
+            Phase::Readonly(_) => self.look_again(now),
+        }
+    }
+
+    /// The page is about to be frozen, or put into the back/forward cache: nobody knows for how long, so what it holds
+    /// counts as lost. It is acquired anew when the page comes back.
+    pub fn handle_frozen(&mut self, now: Now) {
+        self.expire(now);
+        self.frozen = true;
+        match &mut self.phase {
+            Phase::Holding(holding) => {
+                let profile = holding.options.profile;
+                holding.options.auto_resume = true;
+                let error = ProjectLockError::new(Fault::Stale, Operation::Renew, profile);
+                self.lose(error.said("the page was frozen"), Reason::LeaseStale, now);
+            }
+            Phase::Acquiring(acquiring) => acquiring.pause(&mut self.out, now),
+            _ => {}
+        }
+        if let Phase::Readonly(readonly) = &mut self.phase {
+            readonly.pause(&mut self.out, now);
+        }
+    }
+
+    /// The page is back.
+    pub fn handle_resumed(&mut self, now: Now) {
+        self.frozen = false;
+        self.handle_timeout(now);
+    }
+
+    /// Another tab said something. It is believed as far as it is worth a look at the folder.
+    pub fn handle_news(&mut self, news: &News, now: Now) {
+        self.expire(now);
+        match (&mut self.phase, news) {
+            (Phase::Holding(holding), News::Acquired { fence, .. }) if *fence > holding.lease.fence => {
+                self.renew_now(now);
+            }
+            (Phase::Readonly(readonly), _) => {
+                readonly.hear(news, now);
+                self.handle_timeout(now);
+            }
+            _ => {}
+        }
+    }
+
+    // --- out ---
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.out.effects.pop_front()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub fn poll_timeout(&self) -> Option<HolderTime> {
+        match &self.phase {
+            _ if self.frozen => None,
+            Phase::Idle => None,
+            Phase::Acquiring(acquiring) => acquiring.timeout(),
+            Phase::Holding(holding) => Some(holding.timeout()),
+            Phase::Releasing(releasing) => releasing.timeout(),
+            Phase::Readonly(readonly) => readonly.timeout(),
+        }
+    }
+
+    // --- what several of them need ---
+
+    /// A command shows that the page lives.
+    fn wake(&mut self, now: Now) {
+        self.frozen = false;
+        self.expire(now);
+    }
+
+    /// A holder that is past its deadline has lost the lease, whatever it was about to hear.
+    fn expire(&mut self, now: Now) {
+        if let Phase::Holding(holding) = &self.phase
+            && now.steady >= holding.stop_at
+        {
+            let error = ProjectLockError::new(Fault::Expired, Operation::Renew, holding.options.profile);
+            self.lose(error, Reason::RenewFailed, now);
+        }
+    }
+
+    /// Ends the lease that is held, against the holder's will.
+    fn lose(&mut self, error: ProjectLockError, reason: Reason, now: Now) {
+        let Phase::Holding(holding) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let Holding { lease, options, web, calls, .. } = *holding;
+        let error = ProjectLockError { retryable: false, ..error };
+        let attempt = Some(holding.renewal.attempt());
+        self.out.error(error.clone(), attempt, Some(lease.lease_id));
+        self.out.drop_web(web);
+        self.clean_up(claim_of(&lease));
+        self.out.settle(&calls, &Err(error.clone()));
+        self.over = Some((lease.lease_id, Over::Lost(error.clone())));
+        self.enter_readonly(reason, error, &options, now);
+    }
+
+    fn lose_by(&mut self, loss: Loss, now: Now) {
+        let Phase::Holding(holding) = &self.phase else { return };
+        let (fault, reason) = match loss {
+            Loss::Expired => (Fault::Expired, Reason::RenewFailed),
+            Loss::Replaced | Loss::Missing => (Fault::Stale, Reason::LeaseStale),
+        };
+        self.lose(ProjectLockError::new(fault, Operation::Renew, holding.options.profile), reason, now);
+    }
+
+    fn lose_to_newer(&mut self, version: u64, now: Now) {
+        let Phase::Holding(holding) = &self.phase else { return };
+        let error = ProjectLockError::new(Fault::CannotCreate, Operation::Renew, holding.options.profile);
+        self.lose(error.said(&newer(version)), Reason::Irrecoverable, now);
+    }
+
+    fn enter_readonly(&mut self, reason: Reason, last_error: ProjectLockError, options: &Options, now: Now) {
+        let manual_steps = (reason == Reason::ReleaseFailed).then_some(release::MANUAL_STEPS);
+        self.out.emit(Event::ReadonlyEntered { reason, last_error, manual_steps });
+        let waits = !matches!(reason, Reason::ReleaseFailed | Reason::Irrecoverable);
+        let queue = waits.then(|| Queue::new(*options, now));
+        self.phase = Phase::Readonly(Box::new(Readonly { profile: options.profile, queue }));
+        if !self.frozen {
+            self.look_again(now);
+        }
+    }
+
+    /// Runs a release that nobody waits for.
+    fn clean_up(&mut self, claim: Claim) {
+        if !matches!(self.surroundings.folder, Folder::Absent { .. }) {
+            let ticket = self.out.guarded(Action::Release(claim));
+            self.cleanups.push((ticket, claim.fence));
+        }
+    }
+
+    fn take_cleanup(&mut self, ticket: Ticket) -> Option<Fence> {
+        let at = self.cleanups.iter().position(|(known, _)| *known == ticket)?;
+        Some(self.cleanups.swap_remove(at).1)
+    }
+
+    fn give_back(&mut self, outcome: &Outcome) {
+        if let Outcome::Granted(grant) = outcome {
+            self.clean_up(Claim { lease_id: grant.lease_id, fence: grant.fence });
+        }
+    }
+
+    /// A lease id that was never used before: the random seed, stirred.
+    fn next_lease_id(&mut self) -> LeaseId {
+        self.lease_ids += 1;
+        let seed = u128::from_le_bytes(self.surroundings.seed);
+        let (high, low) = ((seed >> 64) as u64, seed as u64);
+        let (high, low) = (stir(high ^ stir(self.lease_ids)), stir(low.wrapping_add(self.lease_ids)));
+        LeaseId::from_random(((u128::from(high) << 64) | u128::from(low)).to_le_bytes())
+    }
+
+    fn owner(&self) -> Owner {
+        self.surroundings.owner.clone()
+    }
+}
+
+/// Spreads a number over all bits (the finaliser of splitmix64).
+const fn stir(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
+}
+
+fn claim_of(lease: &ProjectLease) -> Claim {
+    Claim { lease_id: lease.lease_id, fence: lease.fence }
+}
+
+fn newer(version: u64) -> String {
+    format!("project/.lock has version {version}, which only a newer program understands; update this one")
+}
+
+fn millis(duration: Duration) -> String {
+    format!("{} ms", duration.as_millis())
+}
+
+/// What is to be done, in order.
+#[derive(Clone, Debug, Default)]
+struct Out {
+    effects: VecDeque<Effect>,
+    tickets: u32,
+}
+
+impl Out {
+    fn push(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets = self.tickets.wrapping_add(1);
+        Ticket(self.tickets)
+    }
+
+    fn guarded(&mut self, action: Action) -> Ticket {
+        let ticket = self.ticket();
+        self.push(Effect::Guarded { ticket, action });
+        ticket
+    }
+
+    fn request_web(&mut self, steal: bool) -> Ticket {
+        let ticket = self.ticket();
+        self.push(Effect::RequestWebLock { ticket, steal });
+        ticket
+    }
+
+    fn drop_web(&mut self, ticket: Option<Ticket>) {
+        if let Some(ticket) = ticket {
+            self.push(Effect::DropWebLock(ticket));
+        }
+    }
+
+    fn emit(&mut self, event: Event) {
+        self.push(Effect::Emit(event));
+    }
+
+    fn warn(&mut self, warning: Warning, detail: &str) {
+        self.emit(Event::Warning { warning, detail: detail.into() });
+    }
+
+    fn error(&mut self, error: ProjectLockError, attempt: Option<Attempt>, lease_id: Option<LeaseId>) {
+        self.emit(Event::Error { error, attempt, lease_id });
+    }
+
+    fn settle(&mut self, calls: &[CallId], answer: &Answer) {
+        for call in calls {
+            self.push(Effect::Settle { call: *call, answer: answer.clone() });
+        }
+    }
+
+    fn settle_released(&mut self, call: CallId) {
+        self.push(Effect::Settle { call, answer: Ok(Settled::Released) });
+    }
+}
+
+impl IoError {
+    /// What happened, for people.
+    fn describe(&self) -> String {
+        match self.kind {
+            super::effect::IoKind::GuardBusy => "unavailable(guard-busy)".into(),
+            _ => self.said.clone(),
+        }
+    }
+}

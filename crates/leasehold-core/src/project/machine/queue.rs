@@ -1,0 +1,206 @@
+//! Read-only: the tab waits in the queue of the Web Lock, or looks at `.lock` from time to time, and says when the project
+//! is free, or takes it by itself. It must never become read-only a second time for the same loss.
+
+use std::time::Duration;
+
+use super::hold::Grip;
+use super::{Out, Phase, ProjectLock};
+use crate::lease::Bid;
+use crate::name::Meta;
+use crate::project::clock::Now;
+use crate::project::effect::{News, Ticket, WebLock};
+use crate::project::event::Event;
+use crate::project::guarded::{Action, Outcome};
+use crate::project::options::{Options, Profile, Strategy, usable};
+use crate::time::HolderTime;
+
+/// How often a tab looks whose turn in the queue of the Web Lock would not tell it anything. A look costs about 2 ms.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// How often it looks while it waits in the queue: a frozen tab keeps its Web Lock and loses its lease.
+const LOOK_WHILE_QUEUED: Duration = Duration::from_secs(5);
+
+/// A tab that may not save.
+#[derive(Clone, Debug)]
+pub(super) struct Readonly {
+    pub(super) profile: Profile,
+    /// Its place in the queue; absent when waiting would not help.
+    pub(super) queue: Option<Queue>,
+}
+
+/// A place in the queue.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    options: Options,
+    web: Web,
+    look: Option<(Ticket, Now)>,
+    next_look: HolderTime,
+    /// Whether it was told that the project is free.
+    announced: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Web {
+    /// Not asked yet.
+    Unasked,
+    Waiting(Ticket),
+    Granted(Ticket),
+    /// It tells nothing: it is not supported, or whoever holds the project does not hold it.
+    Useless,
+}
+
+impl Web {
+    const fn ticket(self) -> Option<Ticket> {
+        match self {
+            Self::Waiting(ticket) | Self::Granted(ticket) => Some(ticket),
+            Self::Unasked | Self::Useless => None,
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(options: Options, now: Now) -> Self {
+        let by_web = options.strategy == Strategy::WebLock;
+        let web = if by_web { Web::Unasked } else { Web::Useless };
+        Self { options, web, look: None, next_look: now.steady + LOOK_EVERY, announced: false }
+    }
+
+    fn drop_web(&mut self, out: &mut Out, then: Web) {
+        out.drop_web(self.web.ticket());
+        self.web = then;
+    }
+}
+
+impl Readonly {
+    pub(super) fn waits_for(&self, ticket: Ticket) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.web.ticket() == Some(ticket))
+    }
+
+    pub(super) fn looks(&self, ticket: Ticket) -> bool {
+        self.queue.as_ref().and_then(|queue| queue.look).is_some_and(|(looking, _)| looking == ticket)
+    }
+
+    pub(super) fn timeout(&self) -> Option<HolderTime> {
+        let queue = self.queue.as_ref()?;
+        (queue.look.is_none() && !queue.announced).then_some(queue.next_look)
+    }
+
+    /// Leaves the queue until the page is back: a page that waits for a lock cannot go into the back/forward cache.
+    pub(super) fn pause(&mut self, out: &mut Out, now: Now) {
+        if let Some(queue) = &mut self.queue {
+            queue.drop_web(out, Web::Unasked);
+            (queue.look, queue.next_look) = (None, now.steady);
+        }
+    }
+
+    pub(super) fn hear(&mut self, news: &News, now: Now) {
+        let Some(queue) = &mut self.queue else { return };
+        match news {
+            News::Released { .. } => queue.next_look = now.steady,
+            News::Acquired { .. } if queue.announced => {
+                queue.announced = false;
+                (queue.web, queue.next_look) = (Web::Useless, now.steady + LOOK_EVERY);
+            }
+            News::Acquired { .. } => {}
+        }
+    }
+}
+
+impl ProjectLock {
+    /// Read-only ends here.
+    pub(super) fn leave_readonly(&mut self) {
+        if let Phase::Readonly(readonly) = std::mem::replace(&mut self.phase, Phase::Idle)
+            && let Some(queue) = readonly.queue
+        {
+            self.out.drop_web(queue.web.ticket());
+        }
+    }
+
+    /// Queues up, or looks if it is time to.
+    pub(super) fn look_again(&mut self, now: Now) {
+        let Phase::Readonly(readonly) = &mut self.phase else { return };
+        let Some(queue) = &mut readonly.queue else { return };
+        if queue.announced {
+            return;
+        }
+        if queue.web == Web::Unasked {
+            queue.web = Web::Waiting(self.out.request_web(false));
+            queue.next_look = now.steady + LOOK_WHILE_QUEUED;
+        }
+        if queue.look.is_none() && queue.next_look <= now.steady {
+            self.look(now);
+        }
+    }
+
+    /// Looks whether the project is free; who resumes by itself takes it in the same section.
+    fn look(&mut self, now: Now) {
+        let (lease_id, owner) = (self.next_lease_id(), self.owner());
+        let Phase::Readonly(readonly) = &mut self.phase else { return };
+        let Some(queue) = &mut readonly.queue else { return };
+        let bid = Bid { lease_id, owner, ttl: queue.options.file_ttl, meta: Meta::default() };
+        let action = if queue.options.auto_resume { Action::Acquire(bid) } else { Action::Look };
+        queue.look = Some((self.out.guarded(action), now));
+    }
+
+    pub(super) fn queue_web(&mut self, what: &WebLock, now: Now) {
+        let Phase::Readonly(readonly) = &mut self.phase else { return };
+        let Some(queue) = &mut readonly.queue else { return };
+        queue.web = match (what, queue.web.ticket()) {
+            (WebLock::Granted, Some(ticket)) => Web::Granted(ticket),
+            _ => Web::Useless,
+        };
+        queue.next_look = now.steady;
+        if queue.look.is_none() {
+            self.look(now);
+        }
+    }
+
+    pub(super) fn looked(&mut self, outcome: Outcome, now: Now) {
+        match outcome {
+            Outcome::Free => self.announce(),
+            Outcome::Granted(grant) => {
+                let Phase::Readonly(readonly) = &mut self.phase else { return };
+                let Some(queue) = readonly.queue.take() else { return };
+                let Some((_, sent)) = queue.look else { return };
+                let (strategy, web) = match queue.web {
+                    Web::Granted(ticket) => (Strategy::WebLock, Some(ticket)),
+                    _ => (Strategy::FileLock, None),
+                };
+                let shown = queue.options.shown_ttl(strategy);
+                if now.steady >= sent.steady + usable(shown, grant.ttl) {
+                    readonly.queue = Some(queue);
+                    self.give_back(&Outcome::Granted(grant));
+                    return self.look_failed(now);
+                }
+                self.out.drop_web(queue.web.ticket().filter(|_| web.is_none()));
+                let via_fallback = strategy != queue.options.strategy;
+                let grip = Grip { strategy, via_fallback, web, sent };
+                self.hold(&grant, &grip, &queue.options, &[], now);
+            }
+            _ => self.look_failed(now),
+        }
+    }
+
+    /// The project is free, and the user may have it.
+    fn announce(&mut self) {
+        let Phase::Readonly(readonly) = &mut self.phase else { return };
+        let Some(queue) = &mut readonly.queue else { return };
+        (queue.look, queue.announced) = (None, true);
+        // Whoever wants it now must not wait for this tab.
+        queue.drop_web(&mut self.out, Web::Useless);
+        self.out.emit(Event::Available);
+    }
+
+    /// Not free, or not to be told: it looks again.
+    pub(super) fn look_failed(&mut self, now: Now) {
+        let Phase::Readonly(readonly) = &mut self.phase else { return };
+        let Some(queue) = &mut readonly.queue else { return };
+        queue.look = None;
+        // Whoever holds the project does not hold the Web Lock: having it tells nothing, and keeps others waiting.
+        if matches!(queue.web, Web::Granted(_)) {
+            queue.drop_web(&mut self.out, Web::Useless);
+        }
+        let waiting = matches!(queue.web, Web::Waiting(_));
+        queue.next_look = now.steady + if waiting { LOOK_WHILE_QUEUED } else { LOOK_EVERY };
+    }
+}

@@ -1,0 +1,214 @@
+//! Giving the lock back: `.lock` and the Web Lock, both even if one fails, and again in the background. Whatever happens,
+//! this tab does not hold any more from the moment it asks.
+
+use super::{Out, Over, Phase, ProjectLock, claim_of};
+use crate::name::LeaseId;
+use crate::project::clock::Now;
+use crate::project::effect::{CallId, Effect, Folder, News, Ticket};
+use crate::project::event::{Attempt, Event, Reason};
+use crate::project::fault::{Fault, Operation, ProjectLockError};
+use crate::project::guarded::{Action, Loss, Outcome};
+use crate::project::lease::ProjectLease;
+use crate::project::options::{Options, RELEASE_RETRY};
+use crate::time::HolderTime;
+
+/// What a person can do when a release has failed for good.
+pub(super) const MANUAL_STEPS: &str = "Close every tab and program that has the project open, then open it again: a lock \
+    whose holder is gone is taken over by itself, at the latest when its time has run out. If that does not help, delete \
+    the file `.lock` in the project folder, and leave `.lock.guard` where it is.";
+
+/// A release that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Releasing {
+    lease: ProjectLease,
+    options: Options,
+    calls: Vec<CallId>,
+    /// How often it was tried.
+    tries: u32,
+    step: Step,
+    /// Who wants the lock next, in this tab.
+    pub(super) next: Vec<(CallId, Options)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Running { ticket: Ticket },
+    Waiting { until: HolderTime },
+}
+
+impl Releasing {
+    pub(super) fn runs(&self, ticket: Ticket) -> bool {
+        matches!(self.step, Step::Running { ticket: running } if running == ticket)
+    }
+
+    /// Whether the caller was answered, and nothing is under way.
+    pub(super) fn is_in_the_background(&self) -> bool {
+        matches!(self.step, Step::Waiting { .. })
+    }
+
+    pub(super) fn timeout(&self) -> Option<HolderTime> {
+        match self.step {
+            Step::Running { .. } => None,
+            Step::Waiting { until } => Some(until),
+        }
+    }
+
+    pub(super) fn abort(&mut self, call: CallId, out: &mut Out) {
+        if let Some(at) = self.next.iter().position(|(waiting, _)| *waiting == call) {
+            let (_, options) = self.next.swap_remove(at);
+            let error = ProjectLockError::new(Fault::Aborted, Operation::Acquire, options.profile);
+            out.error(error.clone(), None, None);
+            out.settle(&[call], &Err(error));
+        }
+    }
+}
+
+impl ProjectLock {
+    pub(super) fn begin_release(&mut self, call: CallId, lease_id: LeaseId, force: bool) {
+        match &mut self.phase {
+            Phase::Holding(holding) if holding.lease.lease_id == lease_id => {
+                holding.depth -= 1;
+                if holding.depth > 0 && !force {
+                    return self.out.settle_released(call);
+                }
+                self.let_go(call);
+            }
+            Phase::Holding(holding) => {
+                let error = ProjectLockError::new(Fault::Stale, Operation::Release, holding.options.profile);
+                self.out.settle(&[call], &Err(error));
+            }
+            Phase::Releasing(releasing) if releasing.lease.lease_id == lease_id => {
+                releasing.calls.push(call);
+                if force && releasing.is_in_the_background() {
+                    self.run_release();
+                }
+            }
+            _ => self.release_again_later(call, lease_id),
+        }
+    }
+
+    /// Releasing what is over: fine if it was released, or never known; a lost lease is told.
+    fn release_again_later(&mut self, call: CallId, lease_id: LeaseId) {
+        let lost = matches!(&self.over, Some((known, Over::Lost(_))) if *known == lease_id);
+        if !lost {
+            return self.out.settle_released(call);
+        }
+        let error = self.lost_before(lease_id, Operation::Release);
+        let error = ProjectLockError { fault: Fault::Expired, retryable: false, ..error };
+        self.out.error(error.clone(), None, Some(lease_id));
+        self.out.settle(&[call], &Err(error));
+    }
+
+    fn let_go(&mut self, call: CallId) {
+        let Phase::Holding(holding) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let holding = *holding;
+        self.out.emit(Event::ReleaseRequested(holding.lease.clone()));
+        let over = ProjectLockError::new(Fault::Expired, Operation::Renew, holding.options.profile);
+        self.out.settle(&holding.calls, &Err(over.said("the lease is being released")));
+        self.phase = Phase::Releasing(Box::new(Releasing {
+            lease: holding.lease,
+            options: holding.options,
+            calls: vec![call],
+            tries: 0,
+            step: Step::Waiting { until: HolderTime::ZERO },
+            next: Vec::new(),
+        }));
+        self.run_release();
+        // Others may queue up at once: whether they get the lock is for `.lock` to say.
+        self.out.drop_web(holding.web);
+        if matches!(self.surroundings.folder, Folder::Absent { .. }) {
+            self.is_released();
+        }
+    }
+
+    fn run_release(&mut self) {
+        let Phase::Releasing(releasing) = &mut self.phase else { return };
+        releasing.tries += 1;
+        if !matches!(self.surroundings.folder, Folder::Absent { .. }) {
+            let ticket = self.out.guarded(Action::Release(claim_of(&releasing.lease)));
+            releasing.step = Step::Running { ticket };
+        }
+    }
+
+    pub(super) fn release_again(&mut self, now: Now) {
+        if let Phase::Releasing(releasing) = &self.phase
+            && let Step::Waiting { until } = releasing.step
+            && until <= now.steady
+        {
+            self.run_release();
+        }
+    }
+
+    pub(super) fn released(&mut self, outcome: Outcome, now: Now) {
+        let Phase::Releasing(releasing) = &self.phase else { return };
+        match outcome {
+            Outcome::Released | Outcome::Lost(Loss::Missing) => self.is_released(),
+            // An earlier try of this release, or its closed held file, has let somebody in: that is what was wanted.
+            Outcome::Lost(_) if releasing.tries > 1 => self.is_released(),
+            Outcome::Lost(_) => self.was_over(),
+            Outcome::Unreadable { said } => self.release_failed(&said, now),
+            _ => self.release_failed("the folder gave an answer that makes no sense", now),
+        }
+        self.begin_next(now);
+    }
+
+    fn is_released(&mut self) {
+        let Phase::Releasing(releasing) = &mut self.phase else { return };
+        let (lease, next) = (releasing.lease.clone(), std::mem::take(&mut releasing.next));
+        let calls = std::mem::take(&mut releasing.calls);
+        self.out.emit(Event::Released(lease.clone()));
+        self.out.push(Effect::Broadcast(News::Released { fence: lease.fence }));
+        calls.into_iter().for_each(|call| self.out.settle_released(call));
+        self.over = Some((lease.lease_id, Over::Released));
+        self.finish_release(next);
+    }
+
+    /// The lease had ended before it was released.
+    fn was_over(&mut self) {
+        let Phase::Releasing(releasing) = &mut self.phase else { return };
+        let error = ProjectLockError::new(Fault::Expired, Operation::Release, releasing.options.profile);
+        let (lease_id, next) = (releasing.lease.lease_id, std::mem::take(&mut releasing.next));
+        let calls = std::mem::take(&mut releasing.calls);
+        self.out.error(error.clone(), None, Some(lease_id));
+        self.out.settle(&calls, &Err(error.clone()));
+        self.over = Some((lease_id, Over::Lost(error)));
+        self.finish_release(next);
+    }
+
+    /// Idle, or on to whoever waits in this tab: kept here until [`begin_next`](Self::begin_next), which knows the time.
+    fn finish_release(&mut self, next: Vec<(CallId, Options)>) {
+        self.phase = Phase::Idle;
+        self.waiting = next;
+    }
+
+    pub(super) fn release_failed(&mut self, said: &str, now: Now) {
+        let Phase::Releasing(releasing) = &mut self.phase else { return };
+        let attempt = Attempt { number: releasing.tries, most: RELEASE_RETRY.max_attempts };
+        let goes_on = RELEASE_RETRY.goes_on_after(releasing.tries);
+        let error =
+            ProjectLockError::new(Fault::ReleaseFailed, Operation::Release, releasing.options.profile);
+        let error = ProjectLockError { retryable: goes_on, ..error.said(said) };
+        self.out.error(error.clone(), Some(attempt), Some(releasing.lease.lease_id));
+        let calls = std::mem::take(&mut releasing.calls);
+        if goes_on {
+            let delay = RELEASE_RETRY.backoff.exact(releasing.tries);
+            releasing.step = Step::Waiting { until: now.steady + delay };
+            self.out.emit(Event::Waiting { retry: attempt.number, delay });
+            self.waiting = std::mem::take(&mut releasing.next);
+        } else {
+            let Phase::Releasing(releasing) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+            self.over = Some((releasing.lease.lease_id, Over::Released));
+            self.waiting = releasing.next;
+            self.enter_readonly(Reason::ReleaseFailed, error.clone(), &releasing.options, now);
+        }
+        self.out.settle(&calls, &Err(error));
+        self.begin_next(now);
+    }
+
+    /// Whoever called acquire while the release was under way gets its turn.
+    fn begin_next(&mut self, now: Now) {
+        for (call, options) in std::mem::take(&mut self.waiting) {
+            self.acquire(call, &options, now);
+        }
+    }
+}
