@@ -20,7 +20,7 @@ pub enum Event {
         /// How often it was tried before.
         retry: u32,
     },
-    /// `lock:waiting`: it will be tried again.
+    /// `lock:waiting`: another attempt to acquire will follow.
     Waiting {
         /// Which retry it will be: 1 is the first.
         retry: u32,

@@ -65,6 +65,6 @@ pub use options::{Options, Profile, Strategy, Wanted};
 pub use root::Root;
 
 /// The word for a value; every list is complete, and a test sees to it.
-fn word<T: PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
+fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
     words.iter().find(|(known, _)| *known == value).map_or("unknown", |(_, word)| word)
 }

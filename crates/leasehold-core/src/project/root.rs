@@ -70,11 +70,11 @@ impl Root {
 pub fn check<'a>(names: impl IntoIterator<Item = &'a str>, path: &str) -> Result<(), Invalid> {
     for name in names {
         let is = |known: &&str| name.eq_ignore_ascii_case(known);
-        if FOREIGN.iter().any(|known| is(known)) {
+        if FOREIGN.iter().any(is) {
             let rule = "a project is never inside collector/, analyzer/ or workflow-cookbook/";
             return Err(Invalid::new("root", path, rule, "choose a folder of the application's own"));
         }
-        if LOGS.iter().any(|known| is(known)) {
+        if LOGS.iter().any(is) {
             let rule = "a project is never inside a folder of logs";
             return Err(Invalid::new("root", path, rule, "choose a folder of the application's own"));
         }

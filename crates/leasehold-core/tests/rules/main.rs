@@ -9,5 +9,6 @@ mod holder;
 mod jobs;
 mod model;
 mod names;
+mod project;
 mod table;
 mod world;

@@ -256,8 +256,7 @@ impl ProjectLock {
         if RENEW_RETRY.goes_on_after(attempt.number) {
             let delay = RENEW_RETRY.backoff.exact(attempt.number);
             holding.renewal.step = Step::Planned { at: now.steady + delay };
-            self.out.error(error, Some(attempt), lease_id);
-            return self.out.emit(Event::Waiting { retry: attempt.number, delay });
+            return self.out.error(error, Some(attempt), lease_id);
         }
         holding.failures += 1;
         if holding.failures >= FAILED_HEARTBEATS {

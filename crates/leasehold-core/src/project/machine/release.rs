@@ -193,7 +193,6 @@ impl ProjectLock {
         if goes_on {
             let delay = RELEASE_RETRY.backoff.exact(releasing.tries);
             releasing.step = Step::Waiting { until: now.steady + delay };
-            self.out.emit(Event::Waiting { retry: attempt.number, delay });
             self.waiting = std::mem::take(&mut releasing.next);
         } else {
             let Phase::Releasing(releasing) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };

@@ -1,0 +1,321 @@
+//! What is decided inside the guard, on what stands in the files.
+
+use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
+use leasehold_core::project::guarded::{
+    Action, After, Found, LockFile, Loss, Outcome, Probe, Section, Step, Verdict,
+};
+use leasehold_core::project::record::{self, Content, Record, guard_text, read_guard};
+use leasehold_core::time::{StoreTime, Ttl};
+
+use super::world::{START, foreign};
+
+fn at(millis: u64) -> StoreTime {
+    StoreTime::from_millis(millis)
+}
+
+fn id(byte: u8) -> LeaseId {
+    LeaseId::from_random([byte; 16])
+}
+
+fn bid(byte: u8) -> Bid {
+    Bid {
+        lease_id: id(byte),
+        owner: Owner::parse("me").unwrap(),
+        ttl: Ttl::from_secs(30).unwrap(),
+        meta: Meta::default(),
+    }
+}
+
+fn found(text: &str, modified: u64) -> Found {
+    let lock = LockFile::Text { text: text.into(), modified: at(modified) };
+    Found { lock, guard: guard_text(7) }
+}
+
+fn empty() -> Found {
+    Found { lock: LockFile::Missing, guard: String::new() }
+}
+
+fn decide(action: Action, found: &Found, probe: Probe, now: u64) -> Verdict {
+    Section::new(action, found).decide(probe, at(now))
+}
+
+fn acquire(found: &Found, now: u64) -> Verdict {
+    decide(Action::Acquire(bid(1)), found, Probe::Unknown, now)
+}
+
+fn granted(verdict: &Verdict) -> (u64, Option<After>) {
+    match &verdict.outcome {
+        Outcome::Granted(grant) => (grant.fence.get(), grant.after),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is written by a verdict, as the next one finds it.
+fn after(verdict: &Verdict, before: &Found, modified: u64) -> Found {
+    let mut now = before.clone();
+    for step in &verdict.steps {
+        match step {
+            Step::StoreFence { text } => now.guard.clone_from(text),
+            Step::WriteLock { text, .. } => {
+                now.lock = LockFile::Text { text: text.clone(), modified: at(modified) };
+            }
+            Step::RemoveLock => now.lock = LockFile::Missing,
+            _ => {}
+        }
+    }
+    now
+}
+
+/// Somebody acquired in an empty folder at `START`: what is there then, and the claim.
+fn held() -> (Found, Claim) {
+    let verdict = acquire(&empty(), START);
+    let Outcome::Granted(grant) = &verdict.outcome else { panic!("{verdict:?}") };
+    let claim = Claim { lease_id: grant.lease_id, fence: grant.fence };
+    (after(&verdict, &empty(), START), claim)
+}
+
+#[test]
+fn the_three_shapes_of_the_sources_are_read() {
+    let id = "0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b";
+    let shapes = [
+        format!(r#"{{"leaseId":"{id}","expiresAt":{}}}"#, START + 30_000),
+        format!(r#"{{"leaseId":"{id}","owner":"other","expiresAt":{}}}"#, START + 30_000),
+        format!(
+            r#"{{"version":1,"leaseId":"{id}","owner":"other","updatedAt":"2026-11-15T13:00:00.000Z","ttlSeconds":30}}"#
+        ),
+    ];
+    for text in &shapes {
+        let Content::Record(record) = record::read(text) else { panic!("{text}") };
+        assert_eq!((record.updated_at, record.expires_at()), (at(START), at(START + 30_000)), "{text}");
+        assert_eq!((record.fence, record.held), (None, false), "{text}");
+        assert!(matches!(acquire(&found(text, START), START + 1_000).outcome, Outcome::Held(_)), "{text}");
+    }
+}
+
+#[test]
+fn what_is_written_is_the_union_of_the_shapes_and_comes_back() {
+    let (found, claim) = held();
+    let LockFile::Text { text, .. } = &found.lock else { panic!() };
+    let expected = format!(
+        r#"{{"version":1,"leaseId":"{}","owner":"me","updatedAt":"2026-11-15T13:00:00.000Z","ttlSeconds":30,"expiresAt":{},"fence":{},"seq":1,"held":true}}"#,
+        claim.lease_id.reveal(),
+        START + 30_000,
+        claim.fence
+    );
+    assert_eq!(*text, expected);
+    let Content::Record(record) = record::read(text) else { panic!() };
+    assert_eq!(record.text(), expected);
+    let odd = Record { ttl: Ttl::parse("6500ms").unwrap(), ..record };
+    assert!(odd.text().contains(r#""ttlSeconds":6.5,"#), "{}", odd.text());
+    assert_eq!(record::read(&odd.text()), Content::Record(odd));
+}
+
+#[test]
+fn damaged_newer_and_unreadable_are_told_apart() {
+    for text in [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{}",
+        "\u{FFFD}\u{FFFD}",
+        r#"{"leaseId":"x","expiresAt":1}"#,
+        r#"{"version":"one","leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":1}"#,
+        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b"}"#,
+        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","updatedAt":"yesterday"}"#,
+        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":-1}"#,
+        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":1,"ttlSeconds":0}"#,
+        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":1,"fence":1.5}"#,
+        &" ".repeat(20_000),
+    ] {
+        assert_eq!(record::read(text), Content::Damaged, "{text:?}");
+        // Somebody's, until it is stale; then it is replaced.
+        assert!(matches!(acquire(&found(text, START), START + 27_999).outcome, Outcome::Held(_)), "{text:?}");
+        assert_eq!(granted(&acquire(&found(text, START), START + 28_000)), (8, Some(After::Expired)));
+    }
+    let newer = found(r#"{"version":2,"leaseId":42}"#, 0);
+    assert_eq!(acquire(&newer, START).outcome, Outcome::Newer { version: 2 });
+    assert_eq!(acquire(&newer, START).steps, [], "it is not touched");
+    let unreadable = |modified| Found {
+        lock: LockFile::Unreadable { modified, said: "EIO".into() },
+        guard: guard_text(7),
+    };
+    let said = Outcome::Unreadable { said: "EIO".into() };
+    assert_eq!(acquire(&unreadable(None), START).outcome, said);
+    assert_eq!(acquire(&unreadable(Some(at(START))), START + 27_999).outcome, said);
+    assert_eq!(
+        granted(&acquire(&unreadable(Some(at(START))), START + 28_000)).0,
+        8,
+        "regenerated when stale"
+    );
+}
+
+#[test]
+fn free_when_modification_time_and_content_are_both_older_than_28_s() {
+    let cases = [
+        (0, 0, false),
+        (27_999, 27_999, false),
+        (28_000, 28_000, true),
+        (28_000, 27_999, false),
+        (27_999, 28_000, false),
+        (600_000, 27_000, false),
+        (27_000, 600_000, false),
+    ];
+    for (modified, updated, free) in cases {
+        let found = found(&foreign(START - updated), START - modified);
+        let verdict = acquire(&found, START);
+        assert_eq!(matches!(verdict.outcome, Outcome::Granted(_)), free, "{modified} {updated}");
+        let disagree = u64::abs_diff(modified, updated) > 2_000;
+        assert_eq!(verdict.skewed, disagree, "{modified} {updated}");
+    }
+    let from_the_future = found(&foreign(START + 3_000), START + 3_000);
+    assert!(acquire(&from_the_future, START).skewed);
+}
+
+#[test]
+fn a_dead_holders_lease_is_taken_at_once_and_a_busy_ones_is_not() {
+    let (found, claim) = held();
+    let section = Section::new(Action::Acquire(bid(2)), &found);
+    assert_eq!(section.probe(), Some(claim.fence));
+    let now = at(START + 1);
+    assert!(matches!(section.decide(Probe::Busy, now).outcome, Outcome::Held(_)));
+    assert!(matches!(section.decide(Probe::Unknown, now).outcome, Outcome::Held(_)));
+    let (fence, from) = granted(&section.decide(Probe::Free, now));
+    assert_eq!((fence, from), (claim.fence.get() + 1, Some(After::Dead)));
+    // A frozen holder keeps its handle: its time decides.
+    let late = section.decide(Probe::Busy, at(START + 28_000));
+    assert_eq!(granted(&late).1, Some(After::Expired));
+    // Nobody probes its own file, nor one that the record does not name.
+    assert_eq!(Section::new(Action::Acquire(bid(1)), &found).probe(), None);
+    assert_eq!(Section::new(Action::Commit(claim), &found).probe(), None);
+    assert_eq!(
+        Section::new(Action::Acquire(bid(2)), &super::guard::found(&foreign(START), START)).probe(),
+        None
+    );
+}
+
+#[test]
+fn the_fence_goes_into_the_guard_first_then_the_held_file_then_the_lock() {
+    let verdict = acquire(&found(&foreign(0), 0), START);
+    let fence = Fence::new(8).unwrap();
+    let [Step::StoreFence { text }, Step::OpenHeld(held), Step::WriteLock { .. }, Step::SweepHeld { keep }] =
+        verdict.steps.as_slice()
+    else {
+        panic!("{verdict:?}")
+    };
+    assert_eq!((read_guard(text), *held, *keep), (Some(8), fence, fence));
+    let fails: Vec<bool> = verdict.steps.iter().map(Step::may_fail).collect();
+    assert_eq!(fails, [false, true, false, true]);
+}
+
+#[test]
+fn a_lock_without_a_held_file_says_so() {
+    let verdict = acquire(&empty(), START);
+    let Some(Step::WriteLock { text, without_held }) = verdict.steps.get(2) else { panic!("{verdict:?}") };
+    assert!(text.contains(r#""held":true"#) && without_held.contains(r#""held":false"#));
+    assert_eq!(Section::new(Action::Look, &found(without_held, START)).probe(), None);
+}
+
+#[test]
+fn law_02_deleting_or_damaging_the_lock_never_resets_the_fence() {
+    let (found, claim) = held();
+    for lock in [LockFile::Missing, LockFile::Text { text: "{".into(), modified: at(0) }] {
+        let found = Found { lock, guard: found.guard.clone() };
+        assert_eq!(granted(&acquire(&found, START + 60_000)).0, claim.fence.get() + 1);
+    }
+    // Without its guard, the record's own fence counts; without either, the clock does.
+    let torn = Found { lock: found.lock.clone(), guard: found.guard.chars().take(20).collect() };
+    let next = decide(Action::Acquire(bid(2)), &torn, Probe::Unknown, START + 60_000);
+    assert!(granted(&next).0 > claim.fence.get());
+    assert!(granted(&acquire(&empty(), START + 60_000)).0 > claim.fence.get());
+}
+
+#[test]
+fn half_a_guard_is_no_fence() {
+    let whole = guard_text(1_794_747_600_001);
+    assert_eq!(read_guard(&whole), Some(1_794_747_600_001));
+    assert_eq!(whole.len(), 34);
+    for cut in 0..whole.len() {
+        assert_eq!(read_guard(&whole[..cut]), None, "{cut}");
+        // The old text, overwritten from the start up to here.
+        let torn = format!("{}{}", &whole[..cut], &guard_text(999_999_999_999)[cut..]);
+        assert!(matches!(read_guard(&torn), None | Some(999_999_999_999 | 1_794_747_600_001)), "{torn}");
+    }
+    assert_eq!(read_guard("9999999999999999 9999999999999999\n"), None, "larger than any fence");
+}
+
+#[test]
+fn law_05_renew_release_and_commit_compare_lease_id_and_fence() {
+    let (found, claim) = held();
+    let renew = |claim| Action::Renew { claim, ttl: Ttl::from_secs(30).unwrap() };
+    let other_id = Claim { lease_id: id(9), ..claim };
+    let other_fence = Claim { fence: Fence::new(claim.fence.get() + 1).unwrap(), ..claim };
+    for stranger in [other_id, other_fence] {
+        for action in [renew(stranger), Action::Release(stranger), Action::Commit(stranger)] {
+            let verdict = decide(action, &found, Probe::Unknown, START + 1);
+            assert_eq!(verdict.outcome, Outcome::Lost(Loss::Replaced));
+            let touches = |step: &Step| matches!(step, Step::WriteLock { .. } | Step::RemoveLock);
+            assert!(!verdict.steps.iter().any(touches), "{verdict:?}");
+        }
+    }
+    let now = START + 27_999;
+    assert!(matches!(decide(renew(claim), &found, Probe::Unknown, now).outcome, Outcome::Renewed(_)));
+    assert_eq!(decide(Action::Commit(claim), &found, Probe::Unknown, now).outcome, Outcome::MayCommit);
+    let released = decide(Action::Release(claim), &found, Probe::Unknown, now);
+    assert_eq!(released.outcome, Outcome::Released);
+    assert_eq!(released.steps, [Step::RemoveLock, Step::CloseHeld(claim.fence)]);
+}
+
+#[test]
+fn an_expired_lease_is_never_revived_nor_committed_under() {
+    let (found, claim) = held();
+    let now = START + 28_000;
+    let ttl = Ttl::from_secs(30).unwrap();
+    for action in [Action::Renew { claim, ttl }, Action::Commit(claim)] {
+        let verdict = decide(action, &found, Probe::Unknown, now);
+        assert_eq!((verdict.outcome, verdict.steps), (Outcome::Lost(Loss::Expired), vec![]));
+    }
+    let gone = Found { lock: LockFile::Missing, ..found };
+    let verdict = decide(Action::Commit(claim), &gone, Probe::Unknown, START + 1);
+    assert_eq!(verdict.outcome, Outcome::Lost(Loss::Missing));
+}
+
+#[test]
+fn law_07_a_repeated_acquire_gives_the_same_lease() {
+    let (found, claim) = held();
+    let again = acquire(&found, START + 5_000);
+    assert_eq!(granted(&again), (claim.fence.get(), None));
+    assert!(!again.steps.iter().any(|step| matches!(step, Step::StoreFence { .. })), "{again:?}");
+}
+
+#[test]
+fn a_take_over_names_the_fence_that_was_seen() {
+    let (found, claim) = held();
+    let take = |seen| Action::TakeOver { seen, bid: bid(2), reason: Reason::default() };
+    let taken = decide(take(Some(claim.fence)), &found, Probe::Busy, START + 1);
+    assert_eq!(granted(&taken), (claim.fence.get() + 1, Some(After::TakenOver)));
+    let other = Fence::new(claim.fence.get() - 1).unwrap();
+    assert!(matches!(decide(take(Some(other)), &found, Probe::Busy, START + 1).outcome, Outcome::Held(_)));
+    assert_eq!(granted(&decide(take(None), &found, Probe::Busy, START + 1)).1, Some(After::TakenOver));
+    assert_eq!(granted(&decide(take(None), &empty(), Probe::Unknown, START)).1, None);
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let (found, _) = held();
+    for (probe, now, free) in
+        [(Probe::Busy, START, false), (Probe::Free, START, true), (Probe::Busy, START + 28_000, true)]
+    {
+        let verdict = decide(Action::Look, &found, probe, now);
+        assert_eq!((verdict.outcome == Outcome::Free, verdict.steps.len()), (free, 0));
+    }
+}
+
+#[test]
+fn nothing_in_a_debug_shows_a_lease_id() {
+    let (found, claim) = held();
+    let verdict = decide(Action::Acquire(bid(2)), &found, Probe::Free, START);
+    let shown = format!("{found:?} {verdict:?} {:?}", Section::new(Action::Commit(claim), &found));
+    assert!(!shown.contains(&claim.lease_id.reveal()) && !shown.contains(&id(2).reveal()), "{shown}");
+}

@@ -1,0 +1,359 @@
+//! The machine among other tabs: what the tables of the sources leave open.
+
+use std::time::Duration;
+
+use leasehold_core::name::Reason;
+use leasehold_core::project::options::{Wanted, heartbeat_of, usable};
+use leasehold_core::project::{
+    CallId, Folder, Guarantee, Now, Options, Profile, Settled, State, Strategy, fault,
+};
+use leasehold_core::time::{HolderTime, StoreTime, Ttl};
+
+use super::world::{START, Trouble, Web, World, foreign};
+
+fn autosave() -> Options {
+    Options::default()
+}
+
+fn resuming() -> Options {
+    Options { auto_resume: true, ..autosave() }
+}
+
+// --- more than one tab ---
+
+#[test]
+fn a_second_tab_queues_up_and_is_told_when_the_project_is_free() {
+    let mut world = World::new(&[Web::Works, Web::Works]);
+    world.acquire(0, &autosave());
+    let call = world.acquire(1, &autosave());
+    world.advance(10_000);
+    assert_eq!(world.code(1, call), "acquire-timeout");
+    assert_eq!(world.tabs[1].machine.state(), State::Readonly);
+    world.release(0);
+    assert_eq!(world.types(1, "lock").last().unwrap(), "lock:available");
+    assert_eq!(world.web_lock, None, "who was only told does not keep others waiting");
+    let call = world.acquire(1, &autosave());
+    assert_eq!(world.acquired(1, call).strategy, Strategy::WebLock);
+}
+
+#[test]
+fn who_resumes_by_itself_has_the_project_the_moment_its_holder_dies() {
+    for webs in
+        [[Web::Works, Web::Works], [Web::Unsupported, Web::Unsupported], [Web::Works, Web::Unsupported]]
+    {
+        let mut world = World::new(&webs);
+        world.acquire(0, &autosave());
+        world.acquire(1, &resuming());
+        world.advance(10_000);
+        world.kill(0);
+        let wait = if webs[1] == Web::Works { 0 } else { 300 };
+        world.advance(wait);
+        assert!(world.holds(1), "{webs:?}");
+    }
+}
+
+#[test]
+fn a_tab_without_web_locks_and_one_with_never_both_hold() {
+    let mut world = World::new(&[Web::Unsupported, Web::Works]);
+    world.acquire(0, &autosave());
+    let call = world.acquire(1, &autosave());
+    world.advance(2_000);
+    assert_eq!(world.code(1, call), "acquire-timeout", "it has the Web Lock, and that is not enough");
+    assert!(world.holds(0) && !world.holds(1));
+    assert_eq!(world.web_lock, None, "it tells nothing here: it is not kept");
+}
+
+#[test]
+fn a_take_over_is_heard_by_the_tab_that_had_it() {
+    for web in [Web::Works, Web::Unsupported] {
+        let mut world = World::new(&[web, web]);
+        world.acquire(0, &autosave());
+        let seen = world.lease(0).fence;
+        let why = || Reason::parse("it is on the other screen").unwrap();
+        let call =
+            world.tab(1, |machine, call, now| machine.take_over(call, &autosave(), Some(seen), why(), now));
+        assert!(world.acquired(1, call).fence > seen);
+        assert!(!world.holds(0), "it looked when it was told");
+        assert!(world.heard(0, "lock").join("\n").contains(r#""reason":"lease-stale""#));
+        // Whoever saw the old fence is too late.
+        let call =
+            world.tab(0, |machine, call, now| machine.take_over(call, &autosave(), Some(seen), why(), now));
+        assert_eq!(world.code(0, call), "fallback-conflict");
+        assert!(world.holds(1));
+    }
+}
+
+#[test]
+fn a_frozen_page_has_lost_its_lease_and_gets_it_again_when_it_is_back() {
+    let mut world = World::new(&[Web::Works]);
+    world.acquire(0, &autosave());
+    let before = world.lease(0);
+    world.tab(0, |machine, _, now| machine.handle_frozen(now));
+    assert!(!world.holds(0));
+    assert_eq!((world.folder.lock.clone(), world.web_lock), (None, None));
+    world.advance(60_000);
+    assert!(!world.holds(0), "nothing happens while it is frozen");
+    world.tab(0, |machine, _, now| machine.handle_resumed(now));
+    assert!(world.holds(0));
+    assert!(world.lease(0).fence > before.fence);
+}
+
+#[test]
+fn a_tab_that_slept_through_its_lease_cannot_act_and_does_not_harm_its_successor() {
+    let mut world = World::new(&[Web::Unsupported, Web::Unsupported]);
+    world.acquire(0, &autosave());
+    let (old, at) = (world.lease(0), world.time());
+    let claim = world.tabs[0].machine.claim(at).unwrap();
+    world.sleep(28_000);
+    let call = world.acquire(1, &autosave());
+    let new = world.acquired(1, call);
+    assert!(new.fence > old.fence);
+    assert_eq!(world.tabs[0].machine.claim(world.time()), None);
+    world.advance(0);
+    assert_eq!(
+        world.folder.record().lease_id,
+        new.lease_id,
+        "its cleaning up left the successor's lock alone"
+    );
+    assert!(world.holds(1));
+    assert_ne!(claim.fence, new.fence);
+}
+
+#[test]
+fn a_refused_save_makes_the_tab_read_only() {
+    use leasehold_core::project::guarded::{Loss, Outcome};
+    let mut world = World::new(&[Web::Works]);
+    world.acquire(0, &autosave());
+    let claim = world.tabs[0].machine.claim(world.time()).unwrap();
+    world.tab(0, |machine, _, now| machine.handle_commit(claim, &Outcome::MayCommit, now));
+    assert!(world.holds(0));
+    world.tab(0, |machine, _, now| machine.handle_commit(claim, &Outcome::Lost(Loss::Replaced), now));
+    assert!(!world.holds(0));
+    assert_eq!(world.tabs[0].machine.state(), State::Readonly);
+}
+
+// --- one tab ---
+
+#[test]
+fn a_second_acquire_in_the_tab_that_holds_is_noticed_unless_it_is_reentrant() {
+    let mut world = World::new(&[Web::Works]);
+    world.acquire(0, &autosave());
+    let call = world.acquire(0, &autosave());
+    assert_eq!(world.code(0, call), "lease-mismatch");
+    let call = world.acquire(0, &Options { reentrant: true, ..autosave() });
+    assert_eq!(world.acquired(0, call), world.lease(0));
+    let call = world.release(0);
+    assert_eq!((world.answer(0, call), world.holds(0)), (&Ok(Settled::Released), true), "one of two");
+    world.release(0);
+    assert!(!world.holds(0));
+}
+
+#[test]
+fn releasing_twice_is_fine_and_releasing_a_lost_lease_is_told() {
+    let mut world = World::new(&[Web::Works]);
+    world.acquire(0, &autosave());
+    let lease_id = world.lease(0).lease_id;
+    world.release(0);
+    let call = world.tab(0, |machine, call, now| machine.release(call, lease_id, false, now));
+    assert_eq!(world.answer(0, call), &Ok(Settled::Released));
+    world.acquire(0, &autosave());
+    let lease_id = world.lease(0).lease_id;
+    world.sleep(60_000);
+    let call = world.tab(0, |machine, call, now| machine.release(call, lease_id, false, now));
+    assert_eq!(world.code(0, call), "lease-expired");
+    assert!(world.types(0, "service").contains(&"expired".to_owned()));
+}
+
+#[test]
+fn an_acquire_during_a_release_gets_its_turn() {
+    let mut world = World::new(&[Web::Works]);
+    world.acquire(0, &autosave());
+    let (lease_id, now) = (world.lease(0).lease_id, world.time());
+    world.tabs[0].machine.release(CallId(100), lease_id, false, now);
+    world.tabs[0].machine.acquire(CallId(101), &autosave(), now);
+    world.settle();
+    assert_eq!(world.answer(0, 100), &Ok(Settled::Released));
+    assert_ne!(world.acquired(0, 101).lease_id, lease_id);
+}
+
+#[test]
+fn what_was_granted_to_an_aborted_call_is_given_back() {
+    let mut world = World::new(&[Web::Unsupported]);
+    let now = world.time();
+    let machine = &mut world.tabs[0].machine;
+    machine.acquire(CallId(1), &Options { strategy: Strategy::FileLock, ..autosave() }, now);
+    machine.abort(CallId(1), now);
+    world.settle();
+    assert_eq!(world.code(0, 1), "web-lock-aborted");
+    assert_eq!((world.folder.lock.clone(), world.folder.held.len()), (None, 0));
+    assert_eq!(world.tabs[0].machine.state(), State::Idle);
+}
+
+#[test]
+fn a_heartbeat_that_comes_late_is_remarked_upon() {
+    let mut world = World::new(&[Web::Works]);
+    world.acquire(0, &autosave());
+    world.sleep(21_500);
+    world.advance(0);
+    let heard = world.heard(0, "lock").join("\n");
+    assert!(heard.contains("heartbeat-delayed") && heard.contains("1500 ms"), "{heard}");
+    assert!(world.holds(0));
+}
+
+#[test]
+fn the_holder_stops_before_others_may_come() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &autosave());
+    world.folder.trouble = Some(Trouble::GuardBusy);
+    let moment = |millis| Now {
+        wall: StoreTime::from_millis(START + millis),
+        steady: HolderTime::from_millis(START + millis),
+    };
+    assert!(world.tabs[0].machine.is_held(moment(25_999)));
+    assert!(!world.tabs[0].machine.is_held(moment(26_000)));
+}
+
+#[test]
+fn a_clock_that_is_wrong_is_told_before_a_forced_take_over() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.folder.lock = Some((foreign(START - 120_000), START));
+    let call = world.tab(0, |machine, call, now| {
+        machine.take_over(call, &autosave(), None, Reason::default(), now);
+    });
+    world.acquired(0, call);
+    let heard = world.heard(0, "lock");
+    let place = |word: &str| heard.iter().position(|line| line.contains(word)).unwrap();
+    assert!(place("clock-skew") < place("lock:acquired"));
+}
+
+#[test]
+fn what_cannot_be_helped_is_not_tried_again() {
+    for (trouble, code) in [(Trouble::Open, "fallback-open-failed")] {
+        let mut world = World::new(&[Web::Works]);
+        world.folder.trouble = Some(trouble);
+        let call = world.acquire(0, &autosave());
+        assert_eq!(world.code(0, call), code);
+        assert!(world.heard(0, "lock").join("\n").contains(r#""reason":"irrecoverable""#));
+        world.folder.trouble = None;
+        world.advance(60_000);
+        assert_eq!(world.tabs[0].machine.state(), State::Readonly);
+        let call = world.acquire(0, &autosave());
+        world.acquired(0, call);
+    }
+}
+
+#[test]
+fn a_guard_that_is_stuck_is_visible_and_never_bypassed() {
+    let mut world = World::new(&[Web::Works]);
+    world.folder.trouble = Some(Trouble::GuardBusy);
+    let call = world.acquire(0, &autosave());
+    world.advance(1_500);
+    assert_eq!(world.code(0, call), "acquire-timeout");
+    assert!(world.heard(0, "lock").join("\n").contains("unavailable(guard-busy)"));
+    assert_eq!(world.folder.lock, None);
+}
+
+#[test]
+fn without_a_folder_the_web_lock_alone_is_worth_less_and_says_so() {
+    let absent = Folder::Absent { said: "private-window".into() };
+    let mut world = World::with_folder(&[Web::Works], &absent);
+    let call = world.acquire(0, &autosave());
+    assert_eq!(world.acquired(0, call).guarantee, Guarantee::TabExclusive);
+    world.advance(60_000);
+    assert!(world.holds(0));
+    world.release(0);
+    assert_eq!((world.tabs[0].machine.state(), world.web_lock), (State::Idle, None));
+    let mut world = World::with_folder(&[Web::Unsupported], &absent);
+    let call = world.acquire(0, &autosave());
+    assert_eq!(world.code(0, call), "fallback-open-failed");
+    assert!(world.heard(0, "lock").join("\n").contains("unavailable(private-window)"));
+}
+
+#[test]
+fn a_folder_without_a_guard_is_refused_unless_it_is_allowed() {
+    let mut world = World::with_folder(&[Web::Works], &Folder::Advisory);
+    let call = world.acquire(0, &autosave());
+    assert_eq!(world.code(0, call), "fallback-open-failed");
+    let call = world.acquire(0, &Options { allow_advisory: true, ..autosave() });
+    assert_eq!(world.acquired(0, call).guarantee, Guarantee::Advisory);
+}
+
+#[test]
+fn the_last_wait_is_cut_to_the_time_that_is_left() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.folder.lock = Some((foreign(START), START));
+    let call = world.acquire(0, &Options::of(Profile::Service));
+    world.advance(4_999);
+    assert!(!world.tabs[0].answers.contains_key(&call));
+    world.advance(1);
+    assert_eq!(world.code(0, call), "lease-mismatch", "the code of the last fault");
+}
+
+// --- tables ---
+
+#[test]
+fn every_fault_has_its_row() {
+    let codes: Vec<_> = fault::TABLE.iter().map(|row| (row.autosave, row.service.unwrap_or("-"))).collect();
+    assert_eq!(
+        codes,
+        [
+            ("web-lock-unsupported", "web-lock-unavailable"),
+            ("acquire-denied", "web-lock-unavailable"),
+            ("web-lock-aborted", "web-lock-aborted"),
+            ("acquire-timeout", "-"),
+            ("fallback-conflict", "lease-mismatch"),
+            ("lease-mismatch", "lease-mismatch"),
+            ("fallback-open-failed", "fallback-open-failed"),
+            ("fallback-read-failed", "fallback-read-failed"),
+            ("fallback-write-failed", "fallback-write-failed"),
+            ("renew-failed", "fallback-write-failed"),
+            ("lease-stale", "lease-mismatch"),
+            ("lease-expired", "lease-expired"),
+            ("release-failed", "fallback-write-failed"),
+        ]
+    );
+    for row in &fault::TABLE {
+        assert_eq!(row.fault.row().autosave, row.autosave);
+    }
+}
+
+#[test]
+fn bad_options_are_refused_with_what_to_write() {
+    let cases = [
+        (Wanted { profile: Some("fast".into()), ..Wanted::default() }, "write one of: autosave, service"),
+        (Wanted { ttl_ms: Some(5_000.0), ..Wanted::default() }, "write 6000 or more"),
+        (Wanted { ttl_ms: Some(f64::NAN), ..Wanted::default() }, "ttlMs"),
+        (Wanted { max_wait_ms: Some(-1.0), ..Wanted::default() }, "maxWaitMs"),
+        (Wanted { max_attempts: Some(0.0), ..Wanted::default() }, "write 3"),
+        (Wanted { max_attempts: Some(1.5), ..Wanted::default() }, "write 3"),
+        (Wanted { multiplier: Some(0.5), ..Wanted::default() }, "write 2"),
+        (Wanted { heartbeat_interval_ms: Some(26_000.0), ..Wanted::default() }, "write 13000 or less"),
+        (Wanted { preferred_strategy: Some("x".into()), ..Wanted::default() }, "web-lock, file-lock"),
+    ];
+    for (wanted, expected) in cases {
+        let error = Options::parse(&wanted).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(Options::parse(&Wanted::default()).unwrap(), Options::default());
+    let unlimited = Wanted { max_attempts: Some(f64::INFINITY), ..Wanted::default() };
+    assert_eq!(Options::parse(&unlimited).unwrap().retry.max_attempts, None);
+}
+
+#[test]
+fn heartbeats_leave_room_before_the_holder_must_stop() {
+    let secs = |seconds| Ttl::from_secs(seconds).unwrap();
+    let cases = [
+        (Strategy::WebLock, 25, 30, 20_000),
+        (Strategy::FileLock, 30, 30, 16_000),
+        (Strategy::WebLock, 15, 15, 10_000),
+        (Strategy::FileLock, 15, 15, 5_500),
+        (Strategy::FileLock, 6, 6, 1_000),
+    ];
+    for (strategy, shown, file, expected) in cases {
+        let heartbeat = heartbeat_of(None, strategy, secs(shown), secs(file));
+        assert_eq!(heartbeat.as_millis(), expected, "{strategy:?} {shown}");
+        assert!(heartbeat < usable(secs(shown), secs(file)));
+    }
+    let wanted = Some(Duration::from_secs(3_600));
+    assert!(heartbeat_of(wanted, Strategy::WebLock, secs(25), secs(30)) < Duration::from_secs(25));
+}

@@ -1,0 +1,381 @@
+//! Some tabs, one folder, the Web Locks and a clock, all in memory: what a shell does, without any of its waiting.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::Owner;
+use leasehold_core::project::guarded::{Found, LockFile, Outcome, Probe, Section, Step};
+use leasehold_core::project::record::Record;
+use leasehold_core::project::{
+    Answer, CallId, Effect, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLock,
+    Settled, Surroundings, Ticket, WebLock,
+};
+use leasehold_core::time::StoreTime;
+use leasehold_core::wire::project::DialectsView;
+
+/// When every world begins: 2026-11-15T13:00:00Z.
+pub const START: u64 = 1_794_747_600_000;
+
+/// What a tab's browser makes of Web Locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Web {
+    Works,
+    Unsupported,
+    Denied,
+}
+
+/// What goes wrong in the folder, from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    GuardBusy,
+    Open,
+    Read,
+    Write,
+    Remove,
+}
+
+#[derive(Default)]
+pub struct Folder {
+    pub lock: Option<(String, u64)>,
+    pub guard: String,
+    /// Who has which held file open; nobody when the tab is gone.
+    pub held: BTreeMap<u64, Option<usize>>,
+    pub trouble: Option<Trouble>,
+    /// Every name that was written or removed.
+    pub touched: Vec<String>,
+}
+
+pub struct Tab {
+    pub machine: ProjectLock,
+    pub web: Web,
+    pub events: Vec<Event>,
+    pub answers: BTreeMap<u32, Answer>,
+    alive: bool,
+}
+
+pub struct World {
+    pub now: u64,
+    pub tabs: Vec<Tab>,
+    pub folder: Folder,
+    /// Who has the Web Lock, and who waits for it.
+    pub web_lock: Option<(usize, Ticket)>,
+    web_queue: Vec<(usize, Ticket)>,
+    calls: u32,
+}
+
+impl World {
+    /// As many tabs as there are ways of having Web Locks.
+    pub fn new(webs: &[Web]) -> Self {
+        Self::with_folder(webs, &Kind::Guarded)
+    }
+
+    pub fn with_folder(webs: &[Web], kind: &Kind) -> Self {
+        let tab = |(at, web): (usize, &Web)| Tab {
+            machine: ProjectLock::new(Surroundings {
+                owner: Owner::parse(&format!("tab-{at}")).unwrap(),
+                folder: kind.clone(),
+                seed: [u8::try_from(at).unwrap() + 1; 16],
+            }),
+            web: *web,
+            events: Vec::new(),
+            answers: BTreeMap::new(),
+            alive: true,
+        };
+        Self {
+            now: START,
+            tabs: webs.iter().enumerate().map(tab).collect(),
+            folder: Folder::default(),
+            web_lock: None,
+            web_queue: Vec::new(),
+            calls: 0,
+        }
+    }
+
+    pub fn time(&self) -> Now {
+        Now::both(self.now)
+    }
+
+    /// Lets the application of a tab do something, and the shell what follows from it.
+    pub fn tab(&mut self, tab: usize, does: impl FnOnce(&mut ProjectLock, CallId, Now)) -> u32 {
+        self.calls += 1;
+        let now = self.time();
+        does(&mut self.tabs[tab].machine, CallId(self.calls), now);
+        self.settle();
+        self.calls
+    }
+
+    pub fn acquire(&mut self, tab: usize, options: &Options) -> u32 {
+        self.tab(tab, |machine, call, now| machine.acquire(call, options, now))
+    }
+
+    pub fn release(&mut self, tab: usize) -> u32 {
+        let lease_id = self.lease(tab).lease_id;
+        self.tab(tab, |machine, call, now| machine.release(call, lease_id, false, now))
+    }
+
+    pub fn renew(&mut self, tab: usize) -> u32 {
+        let lease_id = self.lease(tab).lease_id;
+        self.tab(tab, |machine, call, now| machine.renew(call, lease_id, None, now))
+    }
+
+    pub fn lease(&self, tab: usize) -> ProjectLease {
+        self.tabs[tab].machine.lease().expect("a lease").clone()
+    }
+
+    pub fn holds(&self, tab: usize) -> bool {
+        self.tabs[tab].machine.is_held(self.time())
+    }
+
+    pub fn answer(&self, tab: usize, call: u32) -> &Answer {
+        self.tabs[tab].answers.get(&call).unwrap_or_else(|| panic!("call {call} is not answered"))
+    }
+
+    pub fn acquired(&self, tab: usize, call: u32) -> ProjectLease {
+        match self.answer(tab, call) {
+            Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => lease.clone(),
+            other => panic!("no lease: {other:?}"),
+        }
+    }
+
+    pub fn code(&self, tab: usize, call: u32) -> &'static str {
+        self.answer(tab, call).as_ref().expect_err("an error").code()
+    }
+
+    /// Lets time pass, timer by timer.
+    pub fn advance(&mut self, millis: u64) {
+        let end = self.now + millis;
+        loop {
+            let due = |tab: &Tab| tab.machine.poll_timeout().filter(|_| tab.alive).map(|at| at.as_millis());
+            let next = self.tabs.iter().filter_map(due).min().filter(|at| *at <= end);
+            let Some(next) = next else { break };
+            self.now = self.now.max(next);
+            self.fire();
+        }
+        self.now = end;
+        self.fire();
+    }
+
+    fn fire(&mut self) {
+        let now = self.time();
+        self.tabs.iter_mut().filter(|tab| tab.alive).for_each(|tab| tab.machine.handle_timeout(now));
+        self.settle();
+    }
+
+    /// Time passes, and nobody notices: the machine was asleep.
+    pub fn sleep(&mut self, millis: u64) {
+        self.now += millis;
+    }
+
+    /// The tab is closed, or crashes.
+    pub fn kill(&mut self, tab: usize) {
+        self.tabs[tab].alive = false;
+        self.folder
+            .held
+            .values_mut()
+            .filter(|holder| **holder == Some(tab))
+            .for_each(|holder| *holder = None);
+        self.web_queue.retain(|(waiting, _)| *waiting != tab);
+        if self.web_lock.is_some_and(|(holder, _)| holder == tab) {
+            self.web_lock = None;
+        }
+        self.settle();
+    }
+
+    /// Does what the machines want until they want nothing more.
+    pub fn settle(&mut self) {
+        loop {
+            let mut quiet = self.pass_web_lock_on();
+            for tab in 0..self.tabs.len() {
+                while let Some(effect) = self.tabs[tab].machine.poll_effect() {
+                    quiet = false;
+                    if self.tabs[tab].alive {
+                        self.perform(tab, effect);
+                    }
+                }
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, tab: usize, effect: Effect) {
+        let now = self.time();
+        match effect {
+            Effect::RequestWebLock { ticket, steal } => self.request_web_lock(tab, ticket, steal),
+            Effect::DropWebLock(ticket) => {
+                self.web_queue.retain(|waiting| *waiting != (tab, ticket));
+                if self.web_lock == Some((tab, ticket)) {
+                    self.web_lock = None;
+                }
+            }
+            Effect::Guarded { ticket, action } => {
+                let done = self.folder.run(tab, &action, self.now);
+                let machine = &mut self.tabs[tab].machine;
+                match done {
+                    Ok((outcome, skewed)) => machine.handle_guarded(ticket, outcome, skewed, now),
+                    Err(error) => machine.handle_io_error(ticket, &error, now),
+                }
+            }
+            Effect::Emit(event) => self.tabs[tab].events.push(event),
+            Effect::Broadcast(news) => {
+                for (at, other) in self.tabs.iter_mut().enumerate() {
+                    if at != tab && other.alive {
+                        other.machine.handle_news(&news, now);
+                    }
+                }
+            }
+            Effect::Settle { call, answer } => {
+                let twice = self.tabs[tab].answers.insert(call.0, answer);
+                assert_eq!(twice, None, "call {} was answered twice", call.0);
+            }
+        }
+    }
+
+    fn request_web_lock(&mut self, tab: usize, ticket: Ticket, steal: bool) {
+        let now = self.time();
+        let says = |what| Some(what);
+        let answer = match self.tabs[tab].web {
+            Web::Works => None,
+            Web::Unsupported => says(WebLock::Unsupported),
+            Web::Denied => says(WebLock::Denied { said: "SecurityError".into() }),
+        };
+        if let Some(answer) = answer {
+            return self.tabs[tab].machine.handle_web_lock(ticket, answer, now);
+        }
+        if steal && let Some((holder, stolen)) = self.web_lock.take() {
+            self.tabs[holder].machine.handle_web_lock(stolen, WebLock::Stolen, now);
+        }
+        let at = if steal { 0 } else { self.web_queue.len() };
+        self.web_queue.insert(at, (tab, ticket));
+    }
+
+    /// Gives the Web Lock to the next in the queue. Answers whether nothing happened.
+    fn pass_web_lock_on(&mut self) -> bool {
+        if self.web_lock.is_some() || self.web_queue.is_empty() {
+            return true;
+        }
+        let (tab, ticket) = self.web_queue.remove(0);
+        self.web_lock = Some((tab, ticket));
+        let now = self.time();
+        self.tabs[tab].machine.handle_web_lock(ticket, WebLock::Granted, now);
+        false
+    }
+
+    /// What a tab's subscribers heard, as JSON, in one dialect.
+    pub fn heard(&self, tab: usize, dialect: &str) -> Vec<String> {
+        let json = |value: &serde_json::Value| value.to_string();
+        let all = self.tabs[tab].events.iter().map(DialectsView::from);
+        all.flat_map(|views| match dialect {
+            "lock" => vec![serde_json::to_value(views.lock).unwrap()],
+            "service" => views.service.iter().map(|view| serde_json::to_value(view).unwrap()).collect(),
+            _ => views.autosave.iter().map(|view| serde_json::to_value(view).unwrap()).collect(),
+        })
+        .map(|value| json(&value))
+        .collect()
+    }
+
+    /// Only the types of it.
+    pub fn types(&self, tab: usize, dialect: &str) -> Vec<String> {
+        let kind = |line: &String| {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            value["type"].as_str().unwrap().to_owned()
+        };
+        self.heard(tab, dialect).iter().map(kind).collect()
+    }
+}
+
+impl Folder {
+    /// A guarded section, as a shell runs it.
+    fn run(
+        &mut self,
+        tab: usize,
+        action: &leasehold_core::project::guarded::Action,
+        now: u64,
+    ) -> Result<(Outcome, bool), IoError> {
+        let fails = |kind, said: &str| Err(IoError { kind, said: said.into() });
+        match self.trouble {
+            Some(Trouble::GuardBusy) => return fails(IoKind::GuardBusy, "NoModificationAllowedError"),
+            Some(Trouble::Open) => return fails(IoKind::Open, "NotAllowedError"),
+            Some(Trouble::Read) if self.lock.is_none() => return fails(IoKind::Read, "NotReadableError"),
+            _ => {}
+        }
+        let lock = match &self.lock {
+            None => LockFile::Missing,
+            Some((_, modified)) if self.trouble == Some(Trouble::Read) => LockFile::Unreadable {
+                modified: Some(StoreTime::from_millis(*modified)),
+                said: "NotReadableError".into(),
+            },
+            Some((text, modified)) => {
+                LockFile::Text { text: text.clone(), modified: StoreTime::from_millis(*modified) }
+            }
+        };
+        let section = Section::new(action.clone(), &Found { lock, guard: self.guard.clone() });
+        let probe = match section.probe().map(|fence| self.held.get(&fence.get())) {
+            None | Some(None) => Probe::Unknown,
+            Some(Some(None)) => Probe::Free,
+            Some(Some(Some(_))) => Probe::Busy,
+        };
+        let verdict = section.decide(probe, StoreTime::from_millis(now));
+        self.perform(tab, &verdict.steps, now)?;
+        Ok((verdict.outcome, verdict.skewed))
+    }
+
+    fn perform(&mut self, tab: usize, steps: &[Step], now: u64) -> Result<(), IoError> {
+        let mut opened = None;
+        for step in steps {
+            let refused = match step {
+                Step::WriteLock { .. } => self.trouble == Some(Trouble::Write),
+                Step::RemoveLock => matches!(self.trouble, Some(Trouble::Remove | Trouble::Write)),
+                _ => false,
+            };
+            if refused {
+                if let Some(fence) = opened {
+                    self.held.remove(&fence);
+                }
+                return Err(IoError { kind: IoKind::Write, said: "QuotaExceededError".into() });
+            }
+            match step {
+                Step::StoreFence { text } => {
+                    self.guard.clone_from(text);
+                    self.touched.push(".lock.guard".into());
+                }
+                Step::OpenHeld(fence) => {
+                    self.held.insert(fence.get(), Some(tab));
+                    opened = Some(fence.get());
+                }
+                Step::WriteLock { text, .. } => {
+                    self.touched.push(".lock".into());
+                    self.lock = Some((text.clone(), now));
+                }
+                Step::RemoveLock => {
+                    self.touched.push(".lock".into());
+                    self.lock = None;
+                }
+                Step::CloseHeld(fence) => {
+                    self.held.remove(&fence.get());
+                }
+                Step::SweepHeld { keep } => {
+                    self.held.retain(|fence, holder| *fence == keep.get() || holder.is_some());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What `.lock` says.
+    pub fn record(&self) -> Record {
+        let (text, _) = self.lock.as_ref().expect("a .lock");
+        match leasehold_core::project::record::read(text) {
+            leasehold_core::project::record::Content::Record(record) => record,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The `.lock` of somebody else.
+pub fn foreign(updated: u64) -> String {
+    let at = leasehold_core::project::iso::write(updated);
+    format!(
+        r#"{{"version":1,"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","owner":"other-tab","updatedAt":"{at}","ttlSeconds":30}}"#
+    )
+}
