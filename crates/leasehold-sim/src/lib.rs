@@ -14,6 +14,7 @@ pub mod law;
 pub mod lease_ids;
 pub mod message;
 pub mod model;
+pub mod project;
 pub mod register;
 pub mod server;
 pub mod setting;

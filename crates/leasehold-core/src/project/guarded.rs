@@ -130,8 +130,8 @@ enum Read {
 /// What to do, in this order, and what it comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What to do. If a step fails that may not ([`Step::may_fail`]), stop, close the held file if this section opened it,
-    /// and report the error instead of the outcome.
+    /// What to do. If a step fails that may not ([`Step::may_fail`]), stop, close [`held`](Self::held), and report the error
+    /// instead of the outcome.
     pub steps: Vec<Step>,
     /// What it comes to, once all steps are done.
     pub outcome: Outcome,
@@ -319,6 +319,16 @@ impl Section {
 }
 
 impl Verdict {
+    /// The held file to close when a step has failed. It must not be removed: if `.lock` names it after all, because the
+    /// step took effect before it failed or the old `.lock` could not be removed, it then belongs to a dead holder, and
+    /// can be taken at once.
+    pub fn held(&self) -> Option<Fence> {
+        self.steps.iter().find_map(|step| match step {
+            Step::OpenHeld(fence) | Step::CloseHeld(fence) => Some(*fence),
+            _ => None,
+        })
+    }
+
     fn without_steps(outcome: Outcome) -> Self {
         Self { steps: Vec::new(), outcome, skewed: false }
     }

@@ -28,8 +28,9 @@
 //!   waiting at most a second or two, then `handle_io_error(GuardBusy)`); read `.lock` with its modification time and the
 //!   guard's text into [`guarded::Found`]; make a [`guarded::Section`]; if `section.probe()` names a fence, try to open its
 //!   held file exclusively (missing: `Unknown`); `section.decide(probe, now)`; do the steps in order; let the guard go;
-//!   `handle_guarded(ticket, verdict.outcome, verdict.skewed, now)`. If a step fails that may not, stop there, close the
-//!   held file if this section opened it, and `handle_io_error`. `Date.now()` for `decide` is read under the guard.
+//!   `handle_guarded(ticket, verdict.outcome, verdict.skewed, now)`. If a step fails that may not (`may_fail`), stop there,
+//!   close the held file that `verdict.held()` names but do not remove it, and `handle_io_error`. If `OpenHeld` fails,
+//!   write `without_held`. The wall clock for `decide` is read under the guard.
 //! - `Emit(event)`: to every subscriber, as it is or through [`event::service`] / [`event::autosave`].
 //! - `Broadcast(news)`: to the other tabs, which call `handle_news`.
 //! - `Settle{call, answer}`: once per call.

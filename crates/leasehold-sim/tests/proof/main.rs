@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod bites;
+mod project;
 mod small;
 mod small_jobs;
 mod worlds;

@@ -316,12 +316,16 @@ impl Folder {
             Some(Some(Some(_))) => Probe::Busy,
         };
         let verdict = section.decide(probe, StoreTime::from_millis(now));
-        self.perform(tab, &verdict.steps, now)?;
+        if let Err(error) = self.perform(tab, &verdict.steps, now) {
+            if let Some(fence) = verdict.held() {
+                self.held.insert(fence.get(), None);
+            }
+            return Err(error);
+        }
         Ok((verdict.outcome, verdict.skewed))
     }
 
     fn perform(&mut self, tab: usize, steps: &[Step], now: u64) -> Result<(), IoError> {
-        let mut opened = None;
         for step in steps {
             let refused = match step {
                 Step::WriteLock { .. } => self.trouble == Some(Trouble::Write),
@@ -329,9 +333,6 @@ impl Folder {
                 _ => false,
             };
             if refused {
-                if let Some(fence) = opened {
-                    self.held.remove(&fence);
-                }
                 return Err(IoError { kind: IoKind::Write, said: "QuotaExceededError".into() });
             }
             match step {
@@ -341,7 +342,6 @@ impl Folder {
                 }
                 Step::OpenHeld(fence) => {
                     self.held.insert(fence.get(), Some(tab));
-                    opened = Some(fence.get());
                 }
                 Step::WriteLock { text, .. } => {
                     self.touched.push(".lock".into());
