@@ -20,4 +20,5 @@ pub mod server;
 pub mod setting;
 pub mod shared_set;
 pub mod walk;
+pub mod tabs;
 pub mod world;

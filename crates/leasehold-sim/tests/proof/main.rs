@@ -6,4 +6,5 @@ mod bites;
 mod project;
 mod small;
 mod small_jobs;
+mod tabs;
 mod worlds;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::hold::Grip;
-use super::{Out, Phase, ProjectLock, newer};
+use super::{Phase, ProjectLock, newer};
 use crate::lease::Bid;
 use crate::name::{Fence, LeaseId, Meta, Reason as Why};
 use crate::project::clock::Now;
@@ -68,12 +68,6 @@ impl Acquiring {
             Step::Web { until } | Step::BackingOff { until } => Some(until),
             Step::Guarded { .. } => None,
         }
-    }
-
-    /// Stops where it is; the attempt begins again when the page is back. What a guarded section still brings is given back.
-    pub(super) fn pause(&mut self, out: &mut Out, now: Now) {
-        out.drop_web(self.web.take());
-        self.step = Step::BackingOff { until: now.steady };
     }
 
     fn attempt(&self) -> Attempt {
@@ -270,6 +264,19 @@ impl ProjectLock {
                 self.fail_attempt(error, now);
             }
         }
+    }
+
+    /// Stops where it is; the attempt begins again when the page is back, under another lease id: what the section that is
+    /// under way still brings is given back, and must not be what the next attempt gets.
+    pub(super) fn pause_acquire(&mut self, now: Now) {
+        self.renew_lease_id();
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        self.out.drop_web(acquiring.web.take());
+        if !matches!(acquiring.step, Step::BackingOff { .. }) {
+            // It was cut short through no fault of its own.
+            acquiring.attempt = acquiring.attempt.saturating_sub(1);
+        }
+        acquiring.step = Step::BackingOff { until: now.steady };
     }
 
     fn renew_lease_id(&mut self) {

@@ -268,7 +268,7 @@ impl ProjectLock {
                 let error = ProjectLockError::new(Fault::Stale, Operation::Renew, profile);
                 self.lose(error.said("the page was frozen"), Reason::LeaseStale, now);
             }
-            Phase::Acquiring(acquiring) => acquiring.pause(&mut self.out, now),
+            Phase::Acquiring(_) => self.pause_acquire(now),
             _ => {}
         }
         if let Phase::Readonly(readonly) = &mut self.phase {

@@ -98,6 +98,23 @@ fn a_frozen_page_has_lost_its_lease_and_gets_it_again_when_it_is_back() {
     assert!(world.lease(0).fence > before.fence);
 }
 
+/// A page was frozen while its acquire was in the guarded section. When it was back it tried again under the same lease id
+/// and got the same lease, which was then given back as what the first section had brought: the tab believed in a lock
+/// that was gone. The simulator found it.
+#[test]
+fn an_acquire_that_was_frozen_does_not_give_back_what_the_next_attempt_gets() {
+    let mut world = World::new(&[Web::Unsupported]);
+    let now = world.time();
+    let machine = &mut world.tabs[0].machine;
+    machine.acquire(CallId(1), &Options { strategy: Strategy::FileLock, ..autosave() }, now);
+    machine.handle_frozen(now);
+    machine.handle_resumed(now);
+    world.settle();
+    world.advance(500);
+    assert!(world.holds(0), "its own leftover was in the way of one attempt");
+    assert_eq!(world.folder.record().lease_id, world.lease(0).lease_id);
+}
+
 #[test]
 fn a_tab_that_slept_through_its_lease_cannot_act_and_does_not_harm_its_successor() {
     let mut world = World::new(&[Web::Unsupported, Web::Unsupported]);

@@ -1,0 +1,36 @@
+//! Worlds of tabs with the real machine.
+
+use leasehold_sim::tabs::{Counts, run};
+
+/// So many worlds, of a quarter of an hour each.
+const SEEDS: u64 = 300;
+
+#[test]
+fn one_owner_in_every_world_of_tabs() {
+    let mut all = Counts::default();
+    for seed in 0..SEEDS {
+        let run = run(seed, false);
+        let story = run.story.iter().map(|line| format!("{line}\n")).collect::<String>();
+        assert_eq!(run.wrong, None, "in the world of seed {seed}, which ended so:\n{story}");
+        all.granted += run.counts.granted;
+        all.saved += run.counts.saved;
+        all.refused += run.counts.refused;
+        all.readonly += run.counts.readonly;
+        all.crashed += run.counts.crashed;
+        all.paused += run.counts.paused;
+    }
+    println!("{SEEDS} worlds: {all:?}");
+    assert!(all.granted > 1_000 && all.saved > 10_000 && all.refused > 10 && all.crashed > 100, "{all:?}");
+}
+
+#[test]
+fn a_save_that_is_not_checked_under_the_guard_is_found_out() {
+    let caught = (0..SEEDS).find_map(|seed| run(seed, true).wrong);
+    let caught = caught.expect("a lost save");
+    assert!(caught.contains("saved with fence"), "{caught}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_world() {
+    assert_eq!(run(5, false).counts, run(5, false).counts);
+}
