@@ -1,0 +1,177 @@
+//! One folder: what is written where, what is understood, and what is not followed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use leasehold_core::lease::Claim;
+use leasehold_core::project::IoKind;
+use leasehold_core::project::guarded::{Action, After, Grant, Loss, Outcome};
+use leasehold_project::ProjectFolder;
+use tempfile::TempDir;
+
+use crate::child::{self, Child};
+use crate::racing::{bid, leave_a_stale_lock};
+
+fn folder() -> (TempDir, ProjectFolder) {
+    let place = tempfile::tempdir().unwrap();
+    let folder = ProjectFolder::open(place.path()).unwrap();
+    (place, folder)
+}
+
+fn acquire(folder: &mut ProjectFolder, lease_id: u128) -> Outcome {
+    folder.guarded(Action::Acquire(bid(lease_id))).unwrap().outcome
+}
+
+fn must_acquire(folder: &mut ProjectFolder, lease_id: u128) -> Grant {
+    match acquire(folder, lease_id) {
+        Outcome::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn claim(grant: &Grant) -> Claim {
+    Claim { lease_id: grant.lease_id, fence: grant.fence }
+}
+
+fn names(place: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_lock_is_taken_kept_out_of_and_given_back() {
+    let (place, mut one) = folder();
+    let mut other = ProjectFolder::open(place.path()).unwrap();
+    let grant = must_acquire(&mut one, 1);
+    let held = format!(".lock.held.{}", grant.fence);
+    assert_eq!(names(place.path()), [".lock", ".lock.guard", held.as_str()]);
+    assert!(matches!(acquire(&mut other, 2), Outcome::Held(_)));
+    let renewed = one.guarded(Action::Renew { claim: claim(&grant), ttl: grant.ttl }).unwrap();
+    assert!(matches!(renewed.outcome, Outcome::Renewed(_)));
+    let released = one.guarded(Action::Release(claim(&grant))).unwrap();
+    assert_eq!(released.outcome, Outcome::Released);
+    assert_eq!(names(place.path()), [".lock.guard"]);
+    let next = must_acquire(&mut other, 2);
+    assert!(next.fence > grant.fence && next.after.is_none());
+}
+
+#[test]
+fn a_dead_holder_is_noticed_at_once() {
+    let (place, mut other) = folder();
+    let mut holder = Child::start("folder::child_that_holds");
+    holder.order(place.path().to_str().unwrap());
+    let fence: u64 = holder.told().parse().unwrap();
+    assert!(matches!(acquire(&mut other, 2), Outcome::Held(_)));
+    holder.kill();
+    let grant = must_acquire(&mut other, 2);
+    assert_eq!(grant.after, Some(After::Dead));
+    assert!(grant.fence.get() > fence);
+    // What it left behind is swept.
+    assert_eq!(names(place.path()), [".lock", ".lock.guard", &format!(".lock.held.{}", grant.fence)]);
+}
+
+#[test]
+fn child_that_holds() {
+    if !child::is_child() {
+        return;
+    }
+    let mut held = Vec::new();
+    for path in child::orders() {
+        let mut folder = ProjectFolder::open(path).unwrap();
+        child::tell(&must_acquire(&mut folder, 1).fence.to_string());
+        held.push(folder);
+    }
+}
+
+#[test]
+fn fences_grow_whatever_happens_to_the_files() {
+    let (place, mut folder) = folder();
+    let mut last = 0;
+    for (number, harm) in [".lock", ".lock.guard", ".lock", "both", "damage"].iter().enumerate() {
+        let grant = must_acquire(&mut folder, 10 + number as u128);
+        assert!(grant.fence.get() > last, "{} after {last}, before harm to {harm}", grant.fence);
+        last = grant.fence.get();
+        let file = |name: &str| place.path().join(name);
+        match *harm {
+            "both" => [".lock", ".lock.guard"].iter().for_each(|name| fs::remove_file(file(name)).unwrap()),
+            "damage" => fs::write(file(".lock.guard"), "\u{0}garbage").unwrap(),
+            name => fs::remove_file(file(name)).unwrap(),
+        }
+        folder = ProjectFolder::open(place.path()).unwrap();
+        if harm.contains("guard") || *harm == "damage" {
+            assert_eq!(
+                folder.guarded(Action::Release(claim(&grant))).unwrap().outcome,
+                Outcome::Released,
+                "{harm}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_stopped_holder_cannot_save_after_its_time() {
+    let (place, mut one) = folder();
+    let grant = must_acquire(&mut one, 1);
+    let commit = one.guarded(Action::Commit(claim(&grant))).unwrap().outcome;
+    assert_eq!(commit, Outcome::MayCommit);
+    // Two minutes pass on everybody's clock: its record is as old as that, and somebody else comes.
+    leave_a_stale_lock(place.path());
+    let mut other = ProjectFolder::open(place.path()).unwrap();
+    let next = must_acquire(&mut other, 2);
+    let commit = one.guarded(Action::Commit(claim(&grant))).unwrap().outcome;
+    assert_eq!(commit, Outcome::Lost(Loss::Replaced));
+    assert_eq!(other.guarded(Action::Commit(claim(&next))).unwrap().outcome, Outcome::MayCommit);
+}
+
+#[test]
+fn no_link_is_followed() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("precious");
+    for name in [".lock", ".lock.guard", ".lock.tmp"] {
+        let (place, mut folder) = folder();
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, place.path().join(name)).unwrap();
+        match (name, folder.guarded(Action::Acquire(bid(1)))) {
+            // The guard cannot be taken at all, and is never bypassed.
+            (".lock.guard", Err(error)) => {
+                assert_eq!(error.kind, IoKind::Open);
+                assert!(error.said.contains("symbolic link"), "{}", error.said);
+            }
+            (".lock", Ok(verdict)) => {
+                assert!(matches!(verdict.outcome, Outcome::Unreadable { .. }), "{:?}", verdict.outcome);
+            }
+            (".lock.tmp", Ok(verdict)) => assert!(matches!(verdict.outcome, Outcome::Granted(_))),
+            (name, other) => panic!("{name}: {other:?}"),
+        }
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious", "{name} was followed");
+    }
+}
+
+#[test]
+fn folders_of_others_and_folders_that_are_not_there_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    for (name, expected) in [("collector", "never inside"), ("logs", "never inside")] {
+        fs::create_dir(place.path().join(name)).unwrap();
+        let error = ProjectFolder::open(place.path().join(name)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    // Also behind a link with a harmless name.
+    symlink(place.path().join("collector"), place.path().join("project")).unwrap();
+    assert!(ProjectFolder::open(place.path().join("project")).is_err());
+    let error = ProjectFolder::open(place.path().join("nowhere")).unwrap_err().to_string();
+    assert!(error.contains("name a folder that exists"), "{error}");
+    fs::write(place.path().join("file"), "").unwrap();
+    assert!(ProjectFolder::open(place.path().join("file")).is_err());
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_holds_nobody_up() {
+    let (place, mut folder) = folder();
+    let made = std::process::Command::new("mkfifo").arg(place.path().join(".lock")).status().unwrap();
+    assert!(made.success());
+    let outcome = acquire(&mut folder, 1);
+    assert!(matches!(outcome, Outcome::Unreadable { .. }), "{outcome:?}");
+}

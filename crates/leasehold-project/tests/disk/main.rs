@@ -1,0 +1,12 @@
+//! A project folder on a real disk, with real processes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod child;
+mod folder;
+mod racing;
+
+/// A number that a soak makes larger.
+fn times(in_a_test: u32, in_a_soak: u32) -> u32 {
+    if std::env::var_os("LEASEHOLD_SOAK").is_some() { in_a_soak } else { in_a_test }
+}
