@@ -1,10 +1,39 @@
 //! The lock on a project folder on disk: one program edits, the others know it.
 //!
+//! ```
+//! # let folder = tempfile::tempdir().unwrap();
+//! use leasehold_project::{Options, Project};
+//!
+//! let project = Project::open(folder.path())?; // such as "drawings/house"
+//! let guard = project.acquire(Options::default())?;
+//!
+//! // The lease renews itself in the background. A save is refused if somebody else has the project by then.
+//! guard.save("plan.json", b"{\"rooms\": 3}")?;
+//!
+//! guard.release()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The same rules, files and events as in the browser package `leasehold`, and each understands what the other wrote. The
-//! guard and the held files are kernel locks, which end with the process that has them, however it ends.
+//! guard and the held files are kernel locks, which end with the process that has them, however it ends: a program that
+//! crashed is noticed at once, and only one that is stopped (a laptop lid, a debugger) is waited for, for the time of its
+//! lease.
+//!
+//! Calls wait for their answers; from asynchronous code, call them where waiting is fine (`spawn_blocking`). [`testing`]
+//! has doubles of folder and clock.
 
 #![forbid(unsafe_code)]
 
+mod clock;
+mod driver;
 mod folder;
+mod project;
+mod section;
+pub mod testing;
 
+pub use clock::{Clock, SystemClock};
+pub use driver::Driver;
 pub use folder::{OpenError, ProjectFolder};
+pub use leasehold_core::project::{Event, Options, Profile, ProjectLease, ProjectLockError};
+pub use project::{Project, ProjectGuard, SaveError};
+pub use section::Folder;

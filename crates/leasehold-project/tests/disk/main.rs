@@ -4,6 +4,7 @@
 
 mod child;
 mod folder;
+mod programs;
 mod racing;
 
 /// A number that a soak makes larger.

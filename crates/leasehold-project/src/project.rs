@@ -1,0 +1,276 @@
+//! The lock on a project folder, for programs: a thread of its own keeps the lease, calls wait for their answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use leasehold_core::lease::Claim;
+use leasehold_core::project::guarded::Outcome;
+use leasehold_core::project::{
+    Answer, CallId, Event, Fault, Folder as Kind, IoError, Operation, Options, Profile, ProjectLease,
+    ProjectLockError, Settled, Strategy, Surroundings,
+};
+use leasehold_core::{Fence, Owner, Reason, Ttl};
+
+use crate::clock::{Clock, SystemClock};
+use crate::driver::Driver;
+use crate::folder::{OpenError, ProjectFolder};
+
+type Native = Driver<ProjectFolder, SystemClock>;
+
+/// The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, a lease does not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// A project folder that this program may lock. Cheap to clone; all clones are the same.
+///
+/// A program holds a folder once: a second acquire while the first lease is held is refused (`lease-mismatch`), unless
+/// the options say `reentrant`.
+#[derive(Clone, Debug)]
+pub struct Project {
+    path: PathBuf,
+    orders: Sender<Order>,
+}
+
+enum Order {
+    /// Begins a call; its answer goes here.
+    Call(Box<dyn FnOnce(&mut Native) -> CallId + Send>, SyncSender<Answer>),
+    /// Does something at once.
+    Do(Box<dyn FnOnce(&mut Native) + Send>),
+    Subscribe(Sender<Event>),
+}
+
+/// Why a file was not saved.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// The project is not this program's any more: whoever has it now may have saved since. Nothing was written.
+    #[error("not saved: the project is not ours any more; keep a draft, and acquire again")]
+    Lost,
+    /// It could not be written. What was there before is still there.
+    #[error("not saved: {}; what was there before is still there", .0.said)]
+    Folder(IoError),
+}
+
+impl Project {
+    /// Opens a folder, which must exist, under a name that says which program this is.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_as(path, this_program())
+    }
+
+    /// The same under a name of one's own, which others see.
+    pub fn open_as(path: impl AsRef<Path>, owner: Owner) -> Result<Self, OpenError> {
+        let folder = ProjectFolder::open(path)?;
+        let path = folder.path().to_owned();
+        let refused = |said: std::io::Error| OpenError::Folder { path: path.clone(), said };
+        let mut seed = [0; 16];
+        getrandom::fill(&mut seed).map_err(|error| refused(std::io::Error::other(error.to_string())))?;
+        let driver = Driver::new(folder, SystemClock, Surroundings { owner, folder: Kind::Guarded, seed });
+        let (orders, inbox) = mpsc::channel();
+        let keeper = thread::Builder::new().name("leasehold-project".into());
+        keeper.spawn(move || keep(driver, &inbox)).map_err(refused)?;
+        Ok(Self { path, orders })
+    }
+
+    /// Where it is, links resolved.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the lock: at once, or after as many attempts as the options allow.
+    pub fn acquire(&self, options: Options) -> Result<ProjectGuard, ProjectLockError> {
+        let options = Options { strategy: Strategy::FileLock, ..options };
+        self.acquired(options.profile, move |driver| driver.acquire(&options))
+    }
+
+    /// Takes the lock from whoever has it: the one with the fence `seen`, or whoever it is.
+    pub fn take_over(
+        &self,
+        options: Options,
+        seen: Option<Fence>,
+        reason: Reason,
+    ) -> Result<ProjectGuard, ProjectLockError> {
+        let options = Options { strategy: Strategy::FileLock, ..options };
+        self.acquired(options.profile, move |driver| driver.take_over(&options, seen, reason))
+    }
+
+    /// Acquires, does `work`, releases.
+    pub fn with_lock<T>(
+        &self,
+        options: Options,
+        work: impl FnOnce(&ProjectGuard) -> T,
+    ) -> Result<T, ProjectLockError> {
+        let guard = self.acquire(options)?;
+        let done = work(&guard);
+        guard.release()?;
+        Ok(done)
+    }
+
+    /// Everything that happens to the lock in this program from now on.
+    pub fn subscribe(&self) -> Receiver<Event> {
+        let (events, listener) = mpsc::channel();
+        let _ = self.orders.send(Order::Subscribe(events));
+        listener
+    }
+
+    /// Who has the project, as far as a look tells. Changes nothing.
+    pub fn look(&self) -> Result<Outcome, IoError> {
+        self.ask(Native::look).unwrap_or_else(|| Err(gone()))
+    }
+
+    fn acquired(
+        &self,
+        profile: Profile,
+        begin: impl FnOnce(&mut Native) -> CallId + Send + 'static,
+    ) -> Result<ProjectGuard, ProjectLockError> {
+        match self.call(Operation::Acquire, profile, begin)? {
+            Settled::Acquired(lease) | Settled::Renewed(lease) => {
+                Ok(ProjectGuard { project: self.clone(), profile, lease, released: false })
+            }
+            Settled::Released => Err(stopped(Operation::Acquire, profile)),
+        }
+    }
+
+    fn call(
+        &self,
+        operation: Operation,
+        profile: Profile,
+        begin: impl FnOnce(&mut Native) -> CallId + Send + 'static,
+    ) -> Answer {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let _ = self.orders.send(Order::Call(Box::new(begin), answer));
+        answered.recv().unwrap_or_else(|_| Err(stopped(operation, profile)))
+    }
+
+    fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut Native) -> T + Send + 'static) -> Option<T> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let ask = move |driver: &mut Native| {
+            let _ = answer.send(what(driver));
+        };
+        let _ = self.orders.send(Order::Do(Box::new(ask)));
+        answered.recv().ok()
+    }
+}
+
+/// The project is this program's, until this is released, dropped or lost. It is renewed in the background.
+#[must_use = "the project is given back when its guard is dropped"]
+#[derive(Debug)]
+pub struct ProjectGuard {
+    project: Project,
+    profile: Profile,
+    lease: ProjectLease,
+    released: bool,
+}
+
+impl ProjectGuard {
+    /// The lease, as it was granted.
+    pub fn lease(&self) -> &ProjectLease {
+        &self.lease
+    }
+
+    /// Whether the project may still be acted on at this moment.
+    pub fn is_held(&self) -> bool {
+        self.claim().is_some()
+    }
+
+    /// Writes a file of the project, such as `pages/1.json`, as a whole. Whether the project is still ours is looked at
+    /// under the same guard: a program that slept through its lease cannot overwrite the work of the next one.
+    pub fn save(&self, name: &str, content: &[u8]) -> Result<(), SaveError> {
+        let Some(claim) = self.claim() else { return Err(SaveError::Lost) };
+        let (name, content) = (name.to_owned(), content.to_owned());
+        let saved = self.project.ask(move |driver| driver.save(claim, &name, &content));
+        match saved.unwrap_or_else(|| Err(gone())) {
+            Ok(Outcome::MayCommit) => Ok(()),
+            Ok(_) => Err(SaveError::Lost),
+            Err(error) => Err(SaveError::Folder(error)),
+        }
+    }
+
+    /// Extends the lease now: by its usual time, or by another.
+    pub fn renew(&self, extend_by: Option<Ttl>) -> Result<ProjectLease, ProjectLockError> {
+        let lease_id = self.lease.lease_id;
+        let renewed = self
+            .project
+            .call(Operation::Renew, self.profile, move |driver| driver.renew(lease_id, extend_by));
+        match renewed? {
+            Settled::Acquired(lease) | Settled::Renewed(lease) => Ok(lease),
+            Settled::Released => Err(stopped(Operation::Renew, self.profile)),
+        }
+    }
+
+    /// Gives the project back.
+    pub fn release(mut self) -> Result<(), ProjectLockError> {
+        self.released = true;
+        let lease_id = self.lease.lease_id;
+        self.project.call(Operation::Release, self.profile, move |driver| driver.release(lease_id, false))?;
+        Ok(())
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let ours = Claim { lease_id: self.lease.lease_id, fence: self.lease.fence };
+        self.project.ask(|driver| driver.claim()).flatten().filter(|claim| *claim == ours)
+    }
+}
+
+impl Drop for ProjectGuard {
+    fn drop(&mut self) {
+        if !self.released {
+            let lease_id = self.lease.lease_id;
+            let release = move |driver: &mut Native| {
+                driver.release(lease_id, false);
+            };
+            let _ = self.project.orders.send(Order::Do(Box::new(release)));
+        }
+    }
+}
+
+/// Keeps the lease until nobody is left who could want something. What was ordered before that is done.
+fn keep(mut driver: Native, inbox: &Receiver<Order>) {
+    let mut waiting: Vec<(CallId, SyncSender<Answer>)> = Vec::new();
+    let mut listeners: Vec<Sender<Event>> = Vec::new();
+    loop {
+        match next(&driver, inbox) {
+            Ok(Order::Call(begin, answer)) => {
+                let call = begin(&mut driver);
+                waiting.push((call, answer));
+            }
+            Ok(Order::Do(what)) => what(&mut driver),
+            Ok(Order::Subscribe(listener)) => listeners.push(listener),
+            Err(RecvTimeoutError::Timeout) => driver.turn(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        while let Some((call, answer)) = driver.poll_answer() {
+            if let Some(at) = waiting.iter().position(|(known, _)| *known == call) {
+                let _ = waiting.swap_remove(at).1.send(answer);
+            }
+        }
+        while let Some(event) = driver.poll_event() {
+            listeners.retain(|listener| listener.send(event.clone()).is_ok());
+        }
+    }
+}
+
+/// The next order, or that something is due.
+fn next(driver: &Native, inbox: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
+    match driver.due() {
+        None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        Some(due) => inbox.recv_timeout(due.since(driver.clock().now().steady).min(LONGEST_SLEEP)),
+    }
+}
+
+/// The thread is gone, which a panic alone could do.
+fn stopped(operation: Operation, profile: Profile) -> ProjectLockError {
+    ProjectLockError::new(Fault::CannotCreate, operation, profile).said("the lock's own thread has ended")
+}
+
+fn gone() -> IoError {
+    let said = "the lock's own thread has ended".to_owned();
+    IoError { kind: leasehold_core::project::IoKind::Open, said }
+}
+
+/// A name for this program that tells people where to look for it.
+#[allow(clippy::expect_used)] // a constant that parses
+fn this_program() -> Owner {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = format!("process {} on {host}", std::process::id());
+    Owner::parse(&name).unwrap_or_else(|_| Owner::parse("a process").expect("a name"))
+}

@@ -1,0 +1,144 @@
+//! A guarded section, step by step, on whatever folder there is: a real one, or a double. It reads, asks
+//! [`leasehold_core::project::guarded`], and does what it is told, in the order it is told; it never decides anything.
+
+use std::io;
+
+use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
+use leasehold_core::project::{IoError, IoKind};
+use leasehold_core::{Fence, StoreTime, lease::Claim};
+
+use crate::clock::Clock;
+
+/// What a folder can do while its guard is held. Nothing else may touch the files of the lock.
+pub trait Folder: Send + 'static {
+    /// The guard, for as long as it lives.
+    type Guard;
+
+    /// Takes the guard, and waits for it no longer than somebody who is at work would have it.
+    fn take_guard(&self) -> Result<Self::Guard, IoError>;
+
+    /// The text of the guard.
+    fn read_guard(&self, guard: &mut Self::Guard) -> io::Result<String>;
+
+    /// Writes the text of the guard, in place and durably.
+    fn write_guard(&self, guard: &mut Self::Guard, text: &str) -> io::Result<()>;
+
+    /// `.lock`, as it is.
+    fn read_lock(&self) -> LockFile;
+
+    /// Writes `.lock` as a whole, durably.
+    fn write_lock(&self, text: &str) -> io::Result<()>;
+
+    /// Removes `.lock`; fine if it is gone.
+    fn remove_lock(&self) -> io::Result<()>;
+
+    /// Whether the holder of this fence lives.
+    fn probe(&self, fence: Fence) -> Probe;
+
+    /// Opens the held file of this fence and keeps it open; answers whether it was not open before.
+    fn open_held(&mut self, fence: Fence) -> io::Result<bool>;
+
+    /// Closes the held file of this fence and removes it.
+    fn close_held(&mut self, fence: Fence);
+
+    /// Removes every held file that nobody has open, but this one.
+    fn sweep_held(&self, keep: Fence) -> io::Result<()>;
+
+    /// Writes a file of the project as a whole, durably.
+    fn save(&self, name: &str, content: &[u8]) -> io::Result<()>;
+}
+
+/// Runs a guarded section.
+pub(crate) fn run<F: Folder>(folder: &mut F, action: Action, clock: &dyn Clock) -> Result<Verdict, IoError> {
+    let mut guard = folder.take_guard()?;
+    decide_and_do(folder, &mut guard, action, clock.now().wall)
+}
+
+/// Runs the guarded section of a save: the file is swapped only if the claim is good, and before the guard is let go.
+pub(crate) fn save<F: Folder>(
+    folder: &mut F,
+    claim: Claim,
+    name: &str,
+    content: &[u8],
+    clock: &dyn Clock,
+) -> Result<Outcome, IoError> {
+    let mut guard = folder.take_guard()?;
+    let verdict = decide_and_do(folder, &mut guard, Action::Commit(claim), clock.now().wall)?;
+    if verdict.outcome == Outcome::MayCommit {
+        folder.save(name, content).map_err(failed(IoKind::Write))?;
+    }
+    Ok(verdict.outcome)
+}
+
+fn decide_and_do<F: Folder>(
+    folder: &mut F,
+    guard: &mut F::Guard,
+    action: Action,
+    now: StoreTime,
+) -> Result<Verdict, IoError> {
+    let text = folder.read_guard(guard).map_err(failed(IoKind::Read))?;
+    let section = Section::new(action, &Found { lock: folder.read_lock(), guard: text });
+    let probe = section.probe().map_or(Probe::Unknown, |fence| folder.probe(fence));
+    let verdict = section.decide(probe, now);
+    take_steps(folder, guard, &verdict.steps)?;
+    Ok(verdict)
+}
+
+/// What became of the held file in this section.
+enum HeldFile {
+    AsBefore,
+    Opened(Fence),
+    Failed,
+}
+
+fn take_steps<F: Folder>(folder: &mut F, guard: &mut F::Guard, steps: &[Step]) -> Result<(), IoError> {
+    let mut held = HeldFile::AsBefore;
+    for step in steps {
+        match take_step(folder, guard, step, &mut held) {
+            Err(error) if step.may_fail() => tracing::debug!(%error, ?step, "a step that may fail did"),
+            Err(error) => {
+                if let HeldFile::Opened(fence) = held {
+                    folder.close_held(fence);
+                }
+                return Err(failed(IoKind::Write)(error));
+            }
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+fn take_step<F: Folder>(
+    folder: &mut F,
+    guard: &mut F::Guard,
+    step: &Step,
+    held: &mut HeldFile,
+) -> io::Result<()> {
+    match step {
+        Step::StoreFence { text } => folder.write_guard(guard, text),
+        Step::OpenHeld(fence) => {
+            let opened = folder.open_held(*fence);
+            *held = match opened {
+                Ok(true) => HeldFile::Opened(*fence),
+                Ok(false) => HeldFile::AsBefore,
+                Err(_) => HeldFile::Failed,
+            };
+            opened.map(|_| ())
+        }
+        Step::WriteLock { without_held, .. } if matches!(held, HeldFile::Failed) => {
+            folder.write_lock(without_held)
+        }
+        Step::WriteLock { text, .. } => folder.write_lock(text),
+        Step::RemoveLock => folder.remove_lock(),
+        Step::CloseHeld(fence) => {
+            folder.close_held(*fence);
+            Ok(())
+        }
+        Step::SweepHeld { keep } => folder.sweep_held(*keep),
+    }
+}
+
+/// What the system said, as something that could not be done.
+pub(crate) fn failed(kind: IoKind) -> impl Fn(io::Error) -> IoError {
+    move |error| IoError { kind, said: error.to_string() }
+}

@@ -1,0 +1,334 @@
+//! Doubles for tests of programs that lock projects: a folder in memory that several can share, a clock that moves when it
+//! is told to, and somebody who writes down what happens. They run the same machine and the same guarded sections as the
+//! real thing; `tests/disk/doubles.rs` holds them to it.
+//!
+//! ```
+//! use std::time::Duration;
+//! use leasehold_core::project::{Options, Profile};
+//! use leasehold_project::testing::{FakeProject, MockFolder};
+//!
+//! let folder = MockFolder::new();
+//! let (mut one, mut other) = (FakeProject::open(&folder, "one"), FakeProject::open(&folder, "other"));
+//! one.acquire(Options::of(Profile::Autosave)).unwrap();
+//! assert!(other.acquire(Options::of(Profile::Autosave)).is_err()); // after its three attempts, in no time
+//!
+//! folder.clock().advance(Duration::from_secs(60)); // one sleeps through its lease
+//! other.acquire(Options::of(Profile::Autosave)).unwrap();
+//! assert!(one.save("page.json", b"{}").is_err());
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::project::guarded::{LockFile, Outcome, Probe};
+use leasehold_core::project::{
+    Answer, CallId, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLockError,
+    Settled, State, Surroundings,
+};
+use leasehold_core::time::whole_millis;
+use leasehold_core::{Fence, Owner, Reason, StoreTime};
+
+use crate::clock::Clock;
+use crate::driver::Driver;
+use crate::project::SaveError;
+use crate::section::Folder;
+
+/// A clock that moves when it is told to, and at no other time. Clones are the same clock.
+#[derive(Clone, Debug)]
+pub struct FakeClock(Arc<AtomicU64>);
+
+impl FakeClock {
+    /// Moves the clock on.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(whole_millis(by), Ordering::SeqCst);
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Now {
+        Now::both(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A project folder in memory. Clones are the same folder.
+#[derive(Clone, Debug)]
+pub struct MockFolder {
+    inside: Arc<Mutex<Inside>>,
+    clock: FakeClock,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    lock: Option<(String, StoreTime)>,
+    guard: String,
+    /// The fences whose held files are there, and whether somebody has them open.
+    held: BTreeMap<Fence, bool>,
+    files: BTreeMap<String, Vec<u8>>,
+    fault: Option<(IoKind, String)>,
+    programs: u8,
+}
+
+impl Default for MockFolder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MockFolder {
+    /// An empty folder, at some moment in 2026.
+    pub fn new() -> Self {
+        let clock = FakeClock(Arc::new(AtomicU64::new(1_780_000_000_000)));
+        Self { inside: Arc::default(), clock }
+    }
+
+    /// The clock of the folder and of everybody who uses it.
+    pub fn clock(&self) -> &FakeClock {
+        &self.clock
+    }
+
+    /// The text of `.lock`.
+    pub fn lock_text(&self) -> Option<String> {
+        self.inside().lock.as_ref().map(|(text, _)| text.clone())
+    }
+
+    /// Puts a `.lock` there, modified then.
+    pub fn put_lock(&self, text: &str, modified: StoreTime) {
+        self.inside().lock = Some((text.to_owned(), modified));
+    }
+
+    /// A file that was saved.
+    pub fn file(&self, name: &str) -> Option<Vec<u8>> {
+        self.inside().files.get(name).cloned()
+    }
+
+    /// From now on this goes wrong, until it is said again with `None`.
+    pub fn set_fault(&self, fault: Option<(IoKind, &str)>) {
+        self.inside().fault = fault.map(|(kind, said)| (kind, said.to_owned()));
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        // Nothing that could panic is done while it is locked.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fails(&self, with: IoKind) -> io::Result<()> {
+        match &self.inside().fault {
+            Some((kind, said)) if *kind == with => Err(io::Error::other(said.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A program's view of a [`MockFolder`]: its held files close when it is dropped, as they do when a process ends.
+#[derive(Debug)]
+pub struct OpenedMock {
+    folder: MockFolder,
+    held: BTreeSet<Fence>,
+}
+
+impl Drop for OpenedMock {
+    fn drop(&mut self) {
+        let mut inside = self.folder.inside();
+        for fence in &self.held {
+            inside.held.entry(*fence).and_modify(|open| *open = false);
+        }
+    }
+}
+
+impl Folder for OpenedMock {
+    type Guard = ();
+
+    fn take_guard(&self) -> Result<(), IoError> {
+        match &self.folder.inside().fault {
+            Some((kind @ (IoKind::GuardBusy | IoKind::Open), said)) => {
+                Err(IoError { kind: *kind, said: said.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_guard(&self, _: &mut ()) -> io::Result<String> {
+        Ok(self.folder.inside().guard.clone())
+    }
+
+    fn write_guard(&self, _: &mut (), text: &str) -> io::Result<()> {
+        self.folder.fails(IoKind::Write)?;
+        self.folder.inside().guard = text.to_owned();
+        Ok(())
+    }
+
+    fn read_lock(&self) -> LockFile {
+        if let Err(error) = self.folder.fails(IoKind::Read) {
+            let modified = self.folder.inside().lock.as_ref().map(|(_, modified)| *modified);
+            return LockFile::Unreadable { modified, said: error.to_string() };
+        }
+        match &self.folder.inside().lock {
+            Some((text, modified)) => LockFile::Text { text: text.clone(), modified: *modified },
+            None => LockFile::Missing,
+        }
+    }
+
+    fn write_lock(&self, text: &str) -> io::Result<()> {
+        self.folder.fails(IoKind::Write)?;
+        self.folder.inside().lock = Some((text.to_owned(), self.folder.clock.now().wall));
+        Ok(())
+    }
+
+    fn remove_lock(&self) -> io::Result<()> {
+        self.folder.fails(IoKind::Write)?;
+        self.folder.inside().lock = None;
+        Ok(())
+    }
+
+    fn probe(&self, fence: Fence) -> Probe {
+        match self.folder.inside().held.get(&fence) {
+            None => Probe::Unknown,
+            Some(true) => Probe::Busy,
+            Some(false) => Probe::Free,
+        }
+    }
+
+    fn open_held(&mut self, fence: Fence) -> io::Result<bool> {
+        self.folder.inside().held.insert(fence, true);
+        Ok(self.held.insert(fence))
+    }
+
+    fn close_held(&mut self, fence: Fence) {
+        if self.held.remove(&fence) {
+            self.folder.inside().held.remove(&fence);
+        }
+    }
+
+    fn sweep_held(&self, keep: Fence) -> io::Result<()> {
+        self.folder.inside().held.retain(|fence, open| *open || *fence == keep);
+        Ok(())
+    }
+
+    fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        self.folder.fails(IoKind::Write)?;
+        self.folder.inside().files.insert(name.to_owned(), content.to_owned());
+        Ok(())
+    }
+}
+
+/// A program with a [`MockFolder`]. It does nothing by itself: calls move the clock on until they are answered, and
+/// [`FakeProject::turn`] does what is due. Dropping it is its death.
+pub struct FakeProject {
+    driver: Driver<OpenedMock, FakeClock>,
+    events: Vec<Event>,
+}
+
+impl FakeProject {
+    /// A program of this name.
+    pub fn open(folder: &MockFolder, owner: &str) -> Self {
+        let opened = OpenedMock { folder: folder.clone(), held: BTreeSet::new() };
+        let number = {
+            let mut inside = folder.inside();
+            inside.programs = inside.programs.wrapping_add(1);
+            inside.programs
+        };
+        let owner = Owner::parse(owner).unwrap_or_else(|_| unnamed());
+        let surroundings = Surroundings { owner, folder: Kind::Guarded, seed: [number; 16] };
+        Self { driver: Driver::new(opened, folder.clock.clone(), surroundings), events: Vec::new() }
+    }
+
+    /// Takes the lock.
+    pub fn acquire(&mut self, options: Options) -> Result<ProjectLease, ProjectLockError> {
+        let call = self.driver.acquire(&options);
+        self.lease_of(call)
+    }
+
+    /// Takes the lock from whoever has it.
+    pub fn take_over(&mut self, options: Options, reason: Reason) -> Result<ProjectLease, ProjectLockError> {
+        let call = self.driver.take_over(&options, None, reason);
+        self.lease_of(call)
+    }
+
+    /// Extends the lease.
+    pub fn renew(&mut self, lease: &ProjectLease) -> Result<ProjectLease, ProjectLockError> {
+        let call = self.driver.renew(lease.lease_id, None);
+        self.lease_of(call)
+    }
+
+    /// Gives the lease back.
+    pub fn release(&mut self, lease: &ProjectLease) -> Result<(), ProjectLockError> {
+        let call = self.driver.release(lease.lease_id, false);
+        self.answer_of(call).map(|_| ())
+    }
+
+    /// Writes a file of the project, if the lease is good.
+    pub fn save(&mut self, name: &str, content: &[u8]) -> Result<(), SaveError> {
+        let Some(claim) = self.driver.claim() else { return Err(SaveError::Lost) };
+        match self.driver.save(claim, name, content) {
+            Ok(Outcome::MayCommit) => Ok(()),
+            Ok(_) => Err(SaveError::Lost),
+            Err(error) => Err(SaveError::Folder(error)),
+        }
+    }
+
+    /// Does what is due by now.
+    pub fn turn(&mut self) {
+        self.driver.turn();
+        self.events.extend(std::iter::from_fn(|| self.driver.poll_event()));
+    }
+
+    /// Moves the clock on, and does what becomes due on the way, each at its time.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.driver.clock().now().steady + time;
+        loop {
+            let now = self.driver.clock().now().steady;
+            let due = self.driver.due().filter(|due| *due <= end);
+            self.driver.clock().advance(due.unwrap_or(end).since(now));
+            self.turn();
+            if due.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Where the machine stands.
+    pub fn state(&self) -> State {
+        self.driver.state()
+    }
+
+    /// Everything that has happened since this was last asked.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.events.extend(std::iter::from_fn(|| self.driver.poll_event()));
+        std::mem::take(&mut self.events)
+    }
+
+    fn lease_of(&mut self, call: CallId) -> Result<ProjectLease, ProjectLockError> {
+        match self.answer_of(call)? {
+            Settled::Acquired(lease) | Settled::Renewed(lease) => Ok(lease),
+            Settled::Released => Err(unanswered()),
+        }
+    }
+
+    /// Moves the clock on until the call is answered.
+    fn answer_of(&mut self, call: CallId) -> Answer {
+        loop {
+            let answers = std::iter::from_fn(|| self.driver.poll_answer());
+            if let Some((_, answer)) = answers.into_iter().find(|(known, _)| *known == call) {
+                return answer;
+            }
+            let Some(due) = self.driver.due() else { return Err(unanswered()) };
+            let now = self.driver.clock().now().steady;
+            self.driver.clock().advance(due.since(now));
+            self.turn();
+        }
+    }
+}
+
+fn unanswered() -> ProjectLockError {
+    use leasehold_core::project::{Fault, Operation, Profile};
+    ProjectLockError::new(Fault::CannotCreate, Operation::Acquire, Profile::Autosave)
+        .said("there was no answer")
+}
+
+#[allow(clippy::expect_used)] // a constant that parses
+fn unnamed() -> Owner {
+    Owner::parse("unnamed").expect("a name")
+}

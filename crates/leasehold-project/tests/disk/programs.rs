@@ -1,0 +1,174 @@
+//! Programs and their project: what `Project` promises, on a real disk.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use leasehold_core::Reason;
+use leasehold_core::project::guarded::Outcome;
+use leasehold_core::project::{Fault, State};
+use leasehold_project::testing::{FakeProject, MockFolder};
+use leasehold_project::{Event, Options, Profile, Project, SaveError};
+
+use crate::child::{self, Child};
+use crate::racing::leave_a_stale_lock;
+
+/// One attempt, so that a test does not wait for the others.
+fn once() -> Options {
+    let mut options = Options::of(Profile::Autosave);
+    options.retry.max_attempts = Some(1);
+    options
+}
+
+#[test]
+fn one_program_edits_and_the_others_know_it() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, other) = (Project::open(place.path()).unwrap(), Project::open(place.path()).unwrap());
+    let events = other.subscribe();
+    let guard = one.acquire(Options::default()).unwrap();
+    assert!(guard.is_held());
+    guard.save("plan.json", b"{\"rooms\": 3}").unwrap();
+    assert!(matches!(other.look().unwrap(), Outcome::Held(held) if held.owner.as_str().contains("process")));
+    let refused = other.acquire(once()).unwrap_err();
+    assert_eq!((refused.fault, refused.code()), (Fault::Exhausted, "acquire-timeout"));
+    let seen: Vec<Event> = events.try_iter().collect();
+    assert!(seen.iter().any(|event| matches!(event, Event::ReadonlyEntered { .. })), "{seen:?}");
+    guard.release().unwrap();
+    let next = other.acquire(once()).unwrap();
+    next.save("plan.json", b"{\"rooms\": 4}").unwrap();
+    assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"{\"rooms\": 4}");
+}
+
+#[test]
+fn a_dropped_guard_gives_the_project_back() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    drop(project.acquire(once()).unwrap());
+    // The same thread gives it back and answers this.
+    assert_eq!(project.look().unwrap(), Outcome::Free);
+    let fence = project.with_lock(once(), |guard| guard.lease().fence).unwrap();
+    assert!(project.acquire(once()).unwrap().lease().fence > fence);
+}
+
+#[test]
+fn a_program_that_was_taken_from_cannot_save() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, other) = (Project::open(place.path()).unwrap(), Project::open(place.path()).unwrap());
+    let guard = one.acquire(once()).unwrap();
+    guard.save("plan.json", b"first").unwrap();
+    let seen = Some(guard.lease().fence);
+    let taken = other.take_over(once(), seen, Reason::parse("the other window hangs").unwrap()).unwrap();
+    taken.save("plan.json", b"second").unwrap();
+    assert!(matches!(guard.save("plan.json", b"late"), Err(SaveError::Lost)));
+    assert!(!guard.is_held(), "and it knows it now");
+    assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"second");
+}
+
+#[test]
+fn nothing_is_saved_outside_of_the_project() {
+    let place = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    let guard = project.acquire(once()).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), place.path().join("link")).unwrap();
+    for name in ["../x", "/etc/x", "link/x", ".lock", ".lock.guard", "", "a//b", "missing/x"] {
+        assert!(matches!(guard.save(name, b"no"), Err(SaveError::Folder(_))), "{name:?}");
+    }
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    fs::create_dir(place.path().join("pages")).unwrap();
+    guard.save("pages/1.json", b"yes").unwrap();
+    assert_eq!(fs::read(place.path().join("pages/1.json")).unwrap(), b"yes");
+    assert!(guard.is_held(), "a bad name is no reason to lose the project");
+}
+
+#[test]
+fn a_browsers_lock_that_was_copied_to_disk_is_understood() {
+    let place = tempfile::tempdir().unwrap();
+    leave_a_stale_lock(place.path());
+    // As 000, 001 and 002 write it, by a tab that is at work.
+    let now = leasehold_project::Clock::now(&leasehold_project::SystemClock).wall.as_millis();
+    let shapes = [
+        format!(
+            r#"{{"leaseId":"22222222-2222-4222-8222-222222222222","owner":"tab","expiresAt":{}}}"#,
+            now + 15_000
+        ),
+        format!(
+            r#"{{"version":1,"leaseId":"22222222-2222-4222-8222-222222222222","owner":"tab","ttlSeconds":30,"expiresAt":{},"fence":9,"seq":1,"held":true}}"#,
+            now + 30_000
+        ),
+    ];
+    for shape in shapes {
+        fs::write(place.path().join(".lock"), &shape).unwrap();
+        let project = Project::open(place.path()).unwrap();
+        assert!(
+            matches!(project.look().unwrap(), Outcome::Held(held) if held.owner.as_str() == "tab"),
+            "{shape}"
+        );
+        assert!(project.acquire(once()).is_err(), "{shape}");
+    }
+}
+
+#[test]
+fn killed_holder_is_taken_over_from_in_well_under_a_second() {
+    let place = tempfile::tempdir().unwrap();
+    let mut holder = Child::start("programs::child_that_edits");
+    holder.order(place.path().to_str().unwrap());
+    assert_eq!(holder.told(), "editing");
+    let project = Project::open(place.path()).unwrap();
+    assert!(project.acquire(once()).is_err());
+    holder.kill();
+    let start = Instant::now();
+    let guard = project.acquire(once()).unwrap();
+    println!("taken over {:?} after the holder was killed", start.elapsed());
+    guard.save("plan.json", b"mine").unwrap();
+}
+
+#[test]
+fn child_that_edits() {
+    if !child::is_child() {
+        return;
+    }
+    let mut guards = Vec::new();
+    for path in child::orders() {
+        let guard = Project::open(path).unwrap().acquire(once()).unwrap();
+        guard.save("plan.json", b"theirs").unwrap();
+        guards.push(guard);
+        child::tell("editing");
+    }
+}
+
+// --- the same with doubles, where time costs nothing ---
+
+#[test]
+fn a_lease_is_kept_for_hours_and_ends_when_its_holder_sleeps() {
+    let folder = MockFolder::new();
+    let (mut one, mut other) = (FakeProject::open(&folder, "one"), FakeProject::open(&folder, "other"));
+    one.acquire(Options::default()).unwrap();
+    for _ in 0..6 {
+        one.pass(Duration::from_secs(600));
+        assert!(other.acquire(once()).is_err(), "it is renewed all the time");
+    }
+    folder.clock().advance(Duration::from_secs(60));
+    other.acquire(once()).unwrap();
+    one.turn();
+    assert_eq!(one.state(), State::Readonly);
+    assert!(one.take_events().iter().any(|event| matches!(event, Event::ReadonlyEntered { .. })));
+    assert!(matches!(one.save("a", b""), Err(SaveError::Lost)));
+    other.save("a", b"mine").unwrap();
+    assert_eq!(folder.file("a").unwrap(), b"mine");
+}
+
+#[test]
+fn a_disk_that_fails_makes_the_program_read_only_and_loses_nothing() {
+    let folder = MockFolder::new();
+    let mut one = FakeProject::open(&folder, "one");
+    one.acquire(Options::default()).unwrap();
+    one.save("a", b"1").unwrap();
+    folder.set_fault(Some((leasehold_core::project::IoKind::Write, "no space left")));
+    assert!(matches!(one.save("a", b"2"), Err(SaveError::Folder(error)) if error.said == "no space left"));
+    one.pass(Duration::from_secs(60));
+    assert_eq!(one.state(), State::Readonly);
+    assert_eq!(folder.file("a").unwrap(), b"1");
+    folder.set_fault(None);
+    one.acquire(Options::default()).unwrap();
+    one.save("a", b"2").unwrap();
+}
