@@ -10,6 +10,7 @@ mod logs;
 mod ls;
 mod man;
 mod out;
+mod project;
 mod release;
 mod renew;
 #[cfg(target_os = "linux")]
@@ -31,11 +32,11 @@ use out::Out;
 /// Makes sure that only one party at a time works on a thing, and that everybody else knows.
 ///
 /// `serve` is the server. `acquire`, `renew`, `release`, `take-over`, `check`, `watch` and `audit` talk to one; `try`
-/// and `store` work on a local file; `run`, `job` and `ls` do both.
+/// and `store` work on a local file, `project` on a folder; `run`, `job` and `ls` do both.
 ///
 /// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems were found or a fence is not current, 4 the job is finished
-/// already, 69 the server cannot be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not yours, 77 not allowed. `run`
-/// passes the exit code of its command through.
+/// already, 69 the server cannot be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not
+/// yours, 77 not allowed. `run` passes the exit code of its command through.
 #[derive(Parser)]
 #[command(name = "leasehold", version, max_term_width = 100)]
 struct Args {
@@ -87,6 +88,9 @@ enum Command {
     ///
     /// Open a second terminal and try the same key there: it will tell who holds it.
     Try(try_key::Args),
+    /// Lock a project folder on disk, see who has it, unlock it.
+    #[command(subcommand)]
+    Project(project::Command),
     /// Look after a file: check, repair, backup, restore.
     #[command(subcommand)]
     Store(store::Command),
@@ -158,6 +162,7 @@ fn run(command: Command, out: &Out) -> Result<Ending> {
         Command::Run(args) => run::run(&args, out),
         Command::Job(command) => job::run(&command, out),
         Command::Try(args) => try_key::run(&args, out),
+        Command::Project(command) => project::run(&command, out),
         Command::Store(command) => store::run(&command, out),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args, out),

@@ -7,6 +7,7 @@ mod hardness;
 mod help;
 mod jobs;
 mod local;
+mod project;
 #[cfg(target_os = "linux")]
 mod run;
 mod serve;

@@ -1,0 +1,255 @@
+//! `leasehold project`: lock a project folder on disk, see who has it, and unlock it when nobody does any more.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use leasehold_core::project::Fault;
+use leasehold_core::project::guarded::{Other, Outcome};
+use leasehold_core::time::whole_millis;
+use leasehold_core::{Owner, Reason};
+use leasehold_project::{Clock, Event, Options, Project, ProjectGuard, SystemClock};
+use serde_json::{Value, json};
+
+use crate::out::{Out, duration};
+use crate::signals::Signals;
+use crate::try_key::duration_arg;
+use crate::{Ending, logs, run_async};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Lock a project folder, and hold it until Ctrl-C.
+    ///
+    /// Ends with 75 if somebody else has it, and with 76 if it was lost.
+    Lock(LockArgs),
+    /// Tell who has a project folder; ends with 75 if somebody does.
+    Status(StatusArgs),
+    /// Remove a lock that was left behind.
+    ///
+    /// A lock that somebody holds stays, unless you say --force: then it is taken from them, which they notice, and
+    /// released.
+    Unlock(UnlockArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct LockArgs {
+    /// The folder.
+    folder: PathBuf,
+    /// Who you are, as others will see it.
+    #[arg(long, env = "LEASEHOLD_OWNER")]
+    owner: Option<Owner>,
+    /// How long to wait while somebody else has it.
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "0s")]
+    wait: Duration,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    /// The folder.
+    folder: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct UnlockArgs {
+    /// The folder.
+    folder: PathBuf,
+    /// Take it from whoever has it.
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) fn run(command: &Command, out: &Out) -> Result<Ending> {
+    // A renewal that fails is worth a line: the lock may be lost soon.
+    logs::start("warn", None).map_err(anyhow::Error::msg)?;
+    match command {
+        Command::Lock(args) => run_async(lock(args, out)),
+        Command::Status(args) => status(args, out),
+        Command::Unlock(args) => unlock(args, out),
+    }
+}
+
+// --- lock ---
+
+async fn lock(args: &LockArgs, out: &Out) -> Result<Ending> {
+    let mut signals = Signals::listen()?;
+    let project = match &args.owner {
+        Some(owner) => Project::open_as(&args.folder, owner.clone())?,
+        None => Project::open(&args.folder)?,
+    };
+    let events = project.subscribe();
+    let waiting = out.spinner(format!("locking {}", args.folder.display()));
+    let acquiring = {
+        let (project, options) = (project.clone(), patient(args.wait));
+        tokio::task::spawn_blocking(move || project.acquire(options))
+    };
+    let acquired = tokio::select! {
+        acquired = acquiring => acquired?,
+        // Given up before it was there.
+        _ = signals.next() => return Ok(Ending::Held),
+    };
+    waiting.finish_and_clear();
+    match acquired {
+        Ok(guard) => hold(args, guard, events, signals, out).await,
+        Err(error) if error.fault == Fault::Exhausted => match project.look() {
+            Ok(Outcome::Held(other)) => Ok(tell_held(args, &other, out)),
+            _ => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Tries once, or again and again for as long as somebody is willing to wait.
+fn patient(wait: Duration) -> Options {
+    let mut options = Options::default();
+    options.retry.max_attempts = wait.is_zero().then_some(1);
+    options.retry.backoff.max = Duration::from_secs(1);
+    options.max_wait = (!wait.is_zero()).then_some(wait);
+    options
+}
+
+async fn hold(
+    args: &LockArgs,
+    guard: ProjectGuard,
+    events: Receiver<Event>,
+    mut signals: Signals,
+    out: &Out,
+) -> Result<Ending> {
+    let (lease, folder) = (guard.lease(), args.folder.display());
+    if out.is_json() {
+        out.value(&about(
+            args,
+            "acquired",
+            json!({ "owner": lease.owner.as_str(), "fence": lease.fence.get() }),
+        ));
+    } else {
+        out.good(&format!("{folder} is yours, as {} with fence {}", lease.owner, lease.fence));
+        out.hint("it renews itself; Ctrl-C lets it go");
+    }
+    let start = Instant::now();
+    let holding = out.spinner(format!("holding {folder}"));
+    let lost = tokio::task::spawn_blocking(move || wait_for_loss(&events));
+    let lost = tokio::select! {
+        lost = lost => lost?,
+        _ = signals.next() => None,
+    };
+    holding.finish_and_clear();
+    if let Some(why) = lost {
+        if out.is_json() {
+            out.value(&about(args, "lost", json!({ "because": why })));
+        } else {
+            out.bad(&format!("{folder} was lost: {why}"));
+        }
+        return Ok(Ending::Lost);
+    }
+    guard.release()?;
+    let held_for = whole_millis(start.elapsed());
+    if out.is_json() {
+        out.value(&about(args, "released", json!({ "held_for_ms": held_for })));
+    } else {
+        out.good(&format!("{folder} released after {}", duration(held_for)));
+    }
+    Ok(Ending::Done)
+}
+
+fn wait_for_loss(events: &Receiver<Event>) -> Option<String> {
+    events.iter().find_map(|event| match event {
+        Event::ReadonlyEntered { last_error, .. } => Some(last_error.to_string()),
+        _ => None,
+    })
+}
+
+fn tell_held(args: &LockArgs, other: &Other, out: &Out) -> Ending {
+    if out.is_json() {
+        out.value(&about(args, "held", held(other)));
+    } else {
+        out.notice(&format!("{} is held by {} (fence {})", args.folder.display(), other.owner, other.fence));
+        out.hint(&format!("unless it is renewed, it runs out in {}", duration(left(other))));
+    }
+    Ending::Held
+}
+
+fn about(args: &LockArgs, event: &str, fields: Value) -> Value {
+    let mut object = json!({ "event": event, "folder": args.folder.display().to_string() });
+    if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
+        object.extend(fields);
+    }
+    object
+}
+
+// --- status and unlock ---
+
+fn status(args: &StatusArgs, out: &Out) -> Result<Ending> {
+    let (folder, looked) = (args.folder.display(), look(&Project::open(&args.folder)?)?);
+    match looked {
+        Outcome::Held(other) => {
+            if out.is_json() {
+                out.value(&json!({ "locked": true, "holder": held(&other) }));
+            } else {
+                out.notice(&format!("{folder} is held by {}", other.owner));
+                out.fact("fence", &other.fence.to_string());
+                out.fact("runs out in", &format!("{}, unless it is renewed", duration(left(&other))));
+            }
+            Ok(Ending::Held)
+        }
+        _ => {
+            if out.is_json() {
+                out.value(&json!({ "locked": false }));
+            } else {
+                out.good(&format!("{folder} is free"));
+            }
+            Ok(Ending::Done)
+        }
+    }
+}
+
+fn unlock(args: &UnlockArgs, out: &Out) -> Result<Ending> {
+    let (folder, project) = (args.folder.display(), Project::open(&args.folder)?);
+    let guard = match look(&project)? {
+        Outcome::Held(other) if !args.force => {
+            if out.is_json() {
+                out.value(&json!({ "unlocked": false, "holder": held(&other) }));
+            } else {
+                out.notice(&format!("{folder} is held by {}, and stays so", other.owner));
+                out.hint("close it there; --force takes it away from them");
+            }
+            return Ok(Ending::Held);
+        }
+        Outcome::Held(other) => {
+            let reason = Reason::parse("leasehold project unlock --force")?;
+            project.take_over(patient(Duration::ZERO), Some(other.fence), reason)?
+        }
+        // Whatever was left behind goes with this one.
+        _ => project.acquire(patient(Duration::ZERO))?,
+    };
+    guard.release()?;
+    if out.is_json() {
+        out.value(&json!({ "unlocked": true }));
+    } else {
+        out.good(&format!("{folder} is free"));
+    }
+    Ok(Ending::Done)
+}
+
+fn look(project: &Project) -> Result<Outcome> {
+    match project.look() {
+        Ok(Outcome::Newer { version }) => {
+            bail!("its .lock has version {version}, which this program does not know; upgrade Leasehold")
+        }
+        Ok(Outcome::Unreadable { said }) => {
+            bail!(
+                "its .lock cannot be read: {said}; it is replaced once it is 30 s old, or look at it yourself"
+            )
+        }
+        Ok(outcome) => Ok(outcome),
+        Err(error) => bail!("the folder cannot be looked at: {}", error.said),
+    }
+}
+
+fn held(other: &Other) -> Value {
+    json!({ "owner": other.owner.as_str(), "fence": other.fence.get(), "expires_in_ms": left(other) })
+}
+
+fn left(other: &Other) -> u64 {
+    whole_millis(other.until.since(SystemClock.now().wall))
+}
