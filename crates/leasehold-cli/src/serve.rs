@@ -165,6 +165,7 @@ impl StorePlace {
             StoreUrl::Memory => "memory (gone with the process)".to_owned(),
             StoreUrl::Embedded { path, .. } => path.display().to_string(),
             StoreUrl::Postgres(_) => format!("PostgreSQL at {}", without_password(text)),
+            StoreUrl::Firestore(_) => return Err(leasehold_store::not_a_whole_store(text).into()),
         };
         Ok(Self { url, shown })
     }
@@ -178,6 +179,7 @@ impl StorePlace {
                 Arc::new(Embedded::options().mode(*mode).limits(limits).open(path)?)
             }
             StoreUrl::Postgres(url) => Arc::new(Postgres::options().limits(limits).open(url)?),
+            StoreUrl::Firestore(_) => return Err(leasehold_store::not_a_whole_store(&self.shown)),
         })
     }
 

@@ -48,6 +48,9 @@ pub(crate) fn file_of(url: &str) -> Result<PathBuf> {
     match StoreUrl::parse(url)? {
         StoreUrl::Embedded { path, .. } => Ok(path),
         StoreUrl::Memory => anyhow::bail!("memory: is no file; name one, such as leases.db"),
+        StoreUrl::Firestore(_) => {
+            anyhow::bail!("those are documents in Firestore, no file; look at one with `leasehold job show`")
+        }
         StoreUrl::Postgres(_) => {
             anyhow::bail!(
                 "that is a PostgreSQL database, no file; its leases are listed through its server (--url)"

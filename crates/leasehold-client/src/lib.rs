@@ -170,8 +170,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Held, Invalid, Key, Reason};
-use leasehold_store::Store;
 use leasehold_store::clock::{Clock, SystemClock};
+use leasehold_store::{JobStore, Opened, Store};
 
 use backend::Backend;
 
@@ -201,9 +201,20 @@ struct Inner {
 
 impl Leasehold {
     /// Opens the store that `url` names: a path such as `leases.db`, `memory:`, `embedded:PATH`, or
-    /// `embedded:PATH?mode=shared` to share the file with other processes of this machine.
+    /// `embedded:PATH?mode=shared` to share the file with other processes of this machine; `postgres://…`; or
+    /// `firestore:PROJECT`, for jobs in Firestore documents, if the program was built with that (the feature `firestore`
+    /// of `leasehold-store`).
     pub fn open(url: &str) -> Result<Self, Error> {
-        Ok(Self::with_store(leasehold_store::open(url)?))
+        Ok(match leasehold_store::open_any(url)? {
+            Opened::Store(store) => Self::with_store(store),
+            Opened::Jobs(store) => Self::with_jobs(store),
+        })
+    }
+
+    /// Leases and jobs in documents that know nothing of each other. Whoever waits for one looks every two seconds.
+    pub fn with_jobs(store: Arc<dyn JobStore>) -> Self {
+        let (backend, waiters) = (Backend::Jobs(store), waiters::Waiters::of_documents());
+        Self { inner: Arc::new(Inner { backend, clock: Arc::new(SystemClock), waiters }) }
     }
 
     /// The leases of a store that is open already.
@@ -227,11 +238,11 @@ impl Leasehold {
     }
 
     /// The store, for what this type does not offer: lists, events, commands. There is none behind a server: ask
-    /// [`Documents`] instead.
+    /// [`Documents`] instead; and none that could do this in Firestore.
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
         match &self.inner.backend {
             Backend::Store(store) => Some(store),
-            Backend::Server(_) => None,
+            Backend::Jobs(_) | Backend::Server(_) => None,
         }
     }
 

@@ -3,7 +3,8 @@
 //!
 //! On a store, one task follows the events for all listeners together, and only while there are any. It also settles
 //! what is due, so that an expiry is heard of even if nobody else looks. On a server there is one event stream for each
-//! key that somebody listens to. Whatever is heard is a hint to look: nothing is decided by it but that a lease is over.
+//! key that somebody listens to. Documents tell nobody anything, so whoever listens to one looks again now and then.
+//! Whatever is heard is a hint to look: nothing is decided by it but that a lease is over.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long to leave a server alone that does not let us listen. Those who wait look by themselves meanwhile.
 const NOT_LISTENING: Duration = Duration::from_secs(15);
 
+/// How often to look at a document that somebody waits for.
+const NEXT_LOOK: Duration = Duration::from_secs(2);
+
 pub(crate) struct Waiters {
     source: Source,
     state: Arc<Mutex<State>>,
@@ -35,6 +39,7 @@ pub(crate) struct Waiters {
 
 enum Source {
     Store(Arc<dyn Store>),
+    Documents,
     Server(Documents),
 }
 
@@ -87,6 +92,10 @@ impl Waiters {
         Self { source: Source::Store(store), state: Arc::default() }
     }
 
+    pub(crate) fn of_documents() -> Self {
+        Self { source: Source::Documents, state: Arc::default() }
+    }
+
     pub(crate) fn of_server(documents: Documents) -> Self {
         Self { source: Source::Server(documents), state: Arc::default() }
     }
@@ -103,6 +112,10 @@ impl Waiters {
                     tokio::spawn(follow(store.clone(), self.state.clone(), seen));
                 }
             }
+            Source::Documents if is_new => {
+                entry.follower = Some(tokio::spawn(look_again(entry.heard.clone())).abort_handle());
+            }
+            Source::Documents => {}
             Source::Server(documents) => {
                 if let Some(room) = RoomId::of(key).filter(|_| is_new) {
                     let task = tokio::spawn(follow_room(documents.clone(), room, entry.heard.clone()));
@@ -113,6 +126,14 @@ impl Waiters {
         drop(state);
         let marked = *heard.borrow();
         Waiter { key: key.clone(), heard: Some(heard), marked, state: self.state.clone() }
+    }
+}
+
+/// Has everybody who listens look again, for as long as there is anybody.
+async fn look_again(heard: watch::Sender<Heard>) {
+    loop {
+        tokio::time::sleep(NEXT_LOOK).await;
+        heard.send_modify(Heard::perhaps_anything);
     }
 }
 

@@ -219,26 +219,47 @@ pub const ENDINGS_KEPT: usize = 1_000_000;
 
 /// Opens the store that `url` names.
 pub fn open(url: &str) -> Result<Arc<dyn Store>> {
-    match StoreUrl::parse(url)? {
-        StoreUrl::Memory => Ok(Arc::new(Memory::new())),
-        StoreUrl::Embedded { path, mode } => Ok(Arc::new(Embedded::options().mode(mode).open(path)?)),
-        StoreUrl::Postgres(url) => Ok(Arc::new(Postgres::options().open(&url)?)),
-        #[cfg(feature = "firestore")]
-        StoreUrl::Firestore(_) => {
-            let rule = "documents can hold jobs, but no lists and no events";
-            let fix = "use it for jobs, and a file or PostgreSQL for everything else";
-            Err(leasehold_core::Invalid::new("store URL", url, rule, fix).into())
-        }
+    match open_any(url)? {
+        Opened::Store(store) => Ok(store),
+        Opened::Jobs(_) => Err(not_a_whole_store(url)),
     }
+}
+
+/// Why documents cannot be used where a whole store is needed, and what to do.
+pub fn not_a_whole_store(url: &str) -> Error {
+    let rule = "documents can hold jobs, but no lists and no events";
+    let fix = "use it for jobs, and a file or PostgreSQL for everything else";
+    leasehold_core::Invalid::new("store URL", url, rule, fix).into()
 }
 
 /// Opens the store that `url` names, for jobs: any store can hold them, and so can Firestore.
 pub fn open_jobs(url: &str) -> Result<Arc<dyn JobStore>> {
-    match StoreUrl::parse(url)? {
-        #[cfg(feature = "firestore")]
-        StoreUrl::Firestore(url) => Ok(Arc::new(Firestore::options().open(&url))),
-        _ => Ok(open(url)?),
+    match open_any(url)? {
+        Opened::Store(store) => Ok(store),
+        Opened::Jobs(store) => Ok(store),
     }
+}
+
+/// Opens the store that `url` names, of whichever level it is.
+pub fn open_any(url: &str) -> Result<Opened> {
+    Ok(match StoreUrl::parse(url)? {
+        StoreUrl::Memory => Opened::Store(Arc::new(Memory::new())),
+        StoreUrl::Embedded { path, mode } => {
+            Opened::Store(Arc::new(Embedded::options().mode(mode).open(path)?))
+        }
+        StoreUrl::Postgres(url) => Opened::Store(Arc::new(Postgres::options().open(&url)?)),
+        #[cfg(feature = "firestore")]
+        StoreUrl::Firestore(url) => Opened::Jobs(Arc::new(Firestore::options().open(&url))),
+    })
+}
+
+/// An open store.
+#[derive(Clone)]
+pub enum Opened {
+    /// Of the upper level.
+    Store(Arc<dyn Store>),
+    /// Of the lower level only.
+    Jobs(Arc<dyn JobStore>),
 }
 
 /// A store's URL, understood.

@@ -28,7 +28,7 @@ use tokio::sync::OnceCell;
 use crate::clock::Clock;
 use crate::{Applied, Error, JobApplied, JobStore, Reading, Result};
 use attempt::Veil;
-use document::Found;
+use document::{Changes, Found};
 use trouble::{Trouble, TroubleResult};
 use turn::{Seen, Turn};
 
@@ -169,22 +169,24 @@ impl Inner {
     }
 
     /// A look at the document, outside of any transaction.
-    async fn look(self: Arc<Self>, document: String) -> TroubleResult<(Found, StoreTime)> {
-        let Seen { fields, now } = turn::read(&self, &document, None, None).await?;
-        Ok((Found::read(&self.url.names, fields.as_ref()), now))
+    async fn look(self: Arc<Self>, document: String) -> TroubleResult<Seen> {
+        turn::read(&self, &document, None, None).await
     }
 
+    /// Decides one command. What is often asked in vain begins with a look: one trip for whoever is refused, who locks
+    /// nobody out. What is written is decided on what the transaction itself has read.
     async fn apply(self: Arc<Self>, document: String, key: Key, command: Command) -> TroubleResult<Applied> {
-        let mut veil = Veil::default();
-        let command = veil.command(command);
-        let (turn, Seen { fields, now }) = Turn::begin(&self, &document).await?;
-        let found = Found::read(&self.url.names, fields.as_ref());
-        let context = found.context(now, command.lease_id());
-        let decision = decide(&key, &found.record.slot, &command, &context);
-        let slot = decision.slot.clone().unwrap_or_else(|| found.record.slot.clone());
-        let after = Record { slot, job: found.record.job.clone() };
-        turn.commit(found.changes(&self.url.names, &after, &decision, now, &veil)).await?;
-        Ok(Applied { outcome: veil.outcome(decision.outcome), now, position: NOWHERE })
+        if matches!(command, Command::Acquire(_) | Command::Check { .. } | Command::Settle) {
+            let seen = turn::read(&self, &document, None, None).await?;
+            let (changes, applied) = self.decide(&key, command.clone(), &seen);
+            if changes.is_empty() {
+                return Ok(applied);
+            }
+        }
+        let (turn, seen) = Turn::begin(&self, &document).await?;
+        let (changes, applied) = self.decide(&key, command, &seen);
+        turn.commit(changes).await?;
+        Ok(applied)
     }
 
     async fn apply_job(
@@ -193,15 +195,41 @@ impl Inner {
         key: Key,
         command: JobCommand,
     ) -> TroubleResult<JobApplied> {
+        if matches!(command, JobCommand::Create { .. } | JobCommand::Acquire(_) | JobCommand::Settle) {
+            let seen = turn::read(&self, &document, None, None).await?;
+            let (changes, applied) = self.decide_job(&key, command.clone(), &seen);
+            if changes.is_empty() {
+                return Ok(applied);
+            }
+        }
+        let (turn, seen) = Turn::begin(&self, &document).await?;
+        let (changes, applied) = self.decide_job(&key, command, &seen);
+        turn.commit(changes).await?;
+        Ok(applied)
+    }
+
+    /// What the rules say about the document as it was seen: what is to be written, and the answer once it is.
+    fn decide(&self, key: &Key, command: Command, seen: &Seen) -> (Changes, Applied) {
         let mut veil = Veil::default();
-        let command = veil.job_command(command);
-        let (turn, Seen { fields, now }) = Turn::begin(&self, &document).await?;
-        let found = Found::read(&self.url.names, fields.as_ref());
-        let context = found.context(now, command.lease_id());
-        let decided = job::decide(&key, &found.record, &command, &context);
-        turn.commit(found.changes(&self.url.names, &decided.record, &decided.lease, now, &veil)).await?;
+        let (command, now) = (veil.command(command), seen.now);
+        let found = Found::read(&self.url.names, seen.fields.as_ref());
+        let decision = decide(key, &found.record.slot, &command, &found.context(now, command.lease_id()));
+        let slot = decision.slot.clone().unwrap_or_else(|| found.record.slot.clone());
+        let after = Record { slot, job: found.record.job.clone() };
+        let changes = found.changes(&self.url.names, &after, &decision, now, &veil);
+        (changes, Applied { outcome: veil.outcome(decision.outcome), now, position: NOWHERE })
+    }
+
+    /// The same for a command about a job.
+    fn decide_job(&self, key: &Key, command: JobCommand, seen: &Seen) -> (Changes, JobApplied) {
+        let mut veil = Veil::default();
+        let (command, now) = (veil.job_command(command), seen.now);
+        let found = Found::read(&self.url.names, seen.fields.as_ref());
+        let decided = job::decide(key, &found.record, &command, &found.context(now, command.lease_id()));
+        let changes = found.changes(&self.url.names, &decided.record, &decided.lease, now, &veil);
         let record = Record { slot: veil.slot(decided.record.slot), job: decided.record.job };
-        Ok(JobApplied { outcome: veil.job_outcome(decided.outcome), record, now, position: NOWHERE })
+        let outcome = veil.job_outcome(decided.outcome);
+        (changes, JobApplied { outcome, record, now, position: NOWHERE })
     }
 }
 
@@ -212,28 +240,16 @@ impl JobStore for Firestore {
         self.retried(|inner| inner.apply(document.clone(), key.clone(), command.clone())).await
     }
 
-    /// A look that finds nothing due needs no transaction, and locks nobody out.
     async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
         let document = self.0.url.document(key)?;
-        if command == JobCommand::Settle {
-            let (found, now) = self.retried(|inner| inner.look(document.clone())).await?;
-            let decided = job::decide(key, &found.record, &command, &found.context(now, None));
-            if decided.record == found.record {
-                return Ok(JobApplied {
-                    outcome: decided.outcome,
-                    record: decided.record,
-                    now,
-                    position: NOWHERE,
-                });
-            }
-        }
         self.retried(|inner| inner.apply_job(document.clone(), key.clone(), command.clone())).await
     }
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         let document = self.0.url.document(key)?;
         loop {
-            let (found, now) = self.retried(|inner| inner.look(document.clone())).await?;
+            let Seen { fields, now } = self.retried(|inner| inner.look(document.clone())).await?;
+            let found = Found::read(&self.0.url.names, fields.as_ref());
             let settled = decide(key, &found.record.slot, &Command::Settle, &found.context(now, None));
             if settled.slot.is_none() {
                 return Ok(Reading { slot: found.record.slot, now, position: NOWHERE });

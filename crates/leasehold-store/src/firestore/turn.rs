@@ -5,6 +5,8 @@
 //!   trip 2   Commit: only the fields that change · or Rollback                  ──►  answer
 //! ```
 //!
+//! Whoever is refused, or only looks, needs the first trip alone, and no transaction.
+//!
 //! The time of a decision is the `read_time` of this very read, on Firestore's clock: never the worker's.
 //!
 //! The transaction is optimistic: the commit fails if somebody else wrote meanwhile, and nobody is locked out by a worker

@@ -387,7 +387,8 @@ async fn law_07_a_commit_that_is_cut_off_is_unknown_and_may_be_repeated() {
         let (key, bid) = (key(&format!("cut-{number}")), bid("anna", number, TTL));
         // Connects.
         store.read(&key).await.unwrap();
-        proxy.cut(cut);
+        // A look, and the read of the transaction.
+        proxy.cut(cut, 2);
         let error = store.apply(&key, Command::Acquire(bid.clone())).await.unwrap_err();
         assert_eq!(error.retry(), Retry::Unknown, "{cut:?}: {error}");
         let again = store.apply(&key, Command::Acquire(bid.clone())).await.unwrap().outcome;
@@ -410,7 +411,7 @@ async fn job_a_complete_that_is_cut_off_is_done_once() {
         bench.raw.put(&path, fields([("status", text("NEW"))])).await;
         let claim = bench.must_acquire(&path, "w1", number).await;
         let complete = JobCommand::Complete { claim, result: result("42") };
-        proxy.cut(cut);
+        proxy.cut(cut, 1);
         let key = Key::parse(&format!("job/{path}")).unwrap();
         let error = bench.store.apply_job(&key, complete.clone()).await.unwrap_err();
         assert_eq!(error.retry(), Retry::Unknown, "{cut:?}: {error}");

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What happens to the second call from now on: the first one reads, the second one commits.
+/// What happens to a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// It does not reach Firestore.
@@ -20,6 +20,7 @@ pub enum Cut {
 #[derive(Default)]
 struct Plan {
     cut: AtomicU8,
+    /// How many calls come before it.
     calls: AtomicU8,
     /// The stream whose answer is not to come back.
     stream: AtomicU32,
@@ -57,8 +58,9 @@ impl Proxy {
         Self { host, plan, accepting }
     }
 
-    pub fn cut(&self, cut: Cut) {
-        self.plan.calls.store(0, Ordering::SeqCst);
+    /// Cuts off the commit that comes after so many calls.
+    pub fn cut(&self, cut: Cut, after: u8) {
+        self.plan.calls.store(after, Ordering::SeqCst);
         self.plan.cut.store(cut as u8, Ordering::SeqCst);
     }
 }
@@ -93,7 +95,8 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan) 
     loop {
         let frame = frame(&mut from).await?;
         let cut = plan.cut.load(Ordering::SeqCst);
-        if cut != 0 && frame.is_headers && plan.calls.fetch_add(1, Ordering::SeqCst) == 1 {
+        let is_commit = || plan.calls.fetch_sub(1, Ordering::SeqCst) == 0;
+        if cut != 0 && frame.is_headers && is_commit() {
             plan.cut.store(0, Ordering::SeqCst);
             if cut == Cut::BeforeCommit as u8 {
                 return None;
