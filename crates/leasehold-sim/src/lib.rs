@@ -19,6 +19,6 @@ pub mod register;
 pub mod server;
 pub mod setting;
 pub mod shared_set;
-pub mod walk;
 pub mod tabs;
+pub mod walk;
 pub mod world;
