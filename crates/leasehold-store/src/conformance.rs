@@ -164,7 +164,7 @@ pub async fn law_01_histories_are_linearizable(harness: &dyn JobHarness) {
     let tasks = u64::from(harness.racers() / 2);
     let commands = tasks * 10 / 3;
     for seed in 0..3 {
-        let histories = history::record(harness.job_store(), tasks, commands, seed).await;
+        let histories = history::record(|| harness.job_store(), tasks, commands, seed).await;
         let calls: usize = histories.iter().map(Vec::len).sum();
         assert_eq!(calls as u64, tasks * commands, "a command was not answered");
         assert!(histories.iter().any(|calls| history::overlaps(calls)), "nothing ran at the same time");

@@ -182,12 +182,17 @@ pub fn keys() -> Vec<Key> {
 
 /// Lets so many tasks use a store at once, each with so many commands on one key or another, and records what they were
 /// answered, by key. Leases last so long that none expires meanwhile.
-pub async fn record(store: Arc<dyn JobStore>, tasks: u64, commands: u64, seed: u64) -> Vec<Vec<Call>> {
+pub async fn record(
+    store_of_a_task: impl Fn() -> Arc<dyn JobStore>,
+    tasks: u64,
+    commands: u64,
+    seed: u64,
+) -> Vec<Vec<Call>> {
     let keys = keys();
     let book = Arc::new(Book { moment: AtomicU64::new(0), calls: Mutex::new(vec![Vec::new(); keys.len()]) });
     let mut running = Vec::new();
     for task in 0..tasks {
-        let (store, book, keys) = (store.clone(), book.clone(), keys.clone());
+        let (store, book, keys) = (store_of_a_task(), book.clone(), keys.clone());
         let random = Random::new(seed.wrapping_mul(1_000).wrapping_add(task));
         running.push(tokio::spawn(async move {
             let hands = keys.iter().map(|_| Hand::default()).collect();
@@ -361,7 +366,8 @@ mod tests {
     #[test]
     fn a_real_history_with_one_answer_changed_is_refused() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-        let mut history = runtime.block_on(record(Arc::new(Memory::new()), 4, 100, 9)).swap_remove(0);
+        let memory = Arc::new(Memory::new());
+        let mut history = runtime.block_on(record(|| memory.clone(), 4, 100, 9)).swap_remove(0);
         assert!(is_linearizable(&history));
         let fence = history.iter().find_map(|call| match call.answer {
             Answer::Granted(fence) => Some(fence),

@@ -30,7 +30,7 @@ use crate::{Applied, Error, JobApplied, JobStore, Reading, Result};
 use attempt::Veil;
 use document::{Changes, Found};
 use trouble::{Trouble, TroubleResult};
-use turn::{Seen, Turn};
+use turn::{Queues, Seen, Turn};
 
 pub use url::FirestoreUrl;
 
@@ -70,7 +70,8 @@ impl Options {
 
     /// Makes the store. It connects when it is first used.
     pub fn open(self, url: &FirestoreUrl) -> Firestore {
-        Firestore(Arc::new(Inner { url: url.clone(), clock: self.clock, client: OnceCell::new() }))
+        let (url, queues) = (url.clone(), Queues::new());
+        Firestore(Arc::new(Inner { url, clock: self.clock, client: OnceCell::new(), queues }))
     }
 }
 
@@ -120,6 +121,7 @@ struct Inner {
     url: FirestoreUrl,
     clock: Option<Arc<dyn Clock>>,
     client: OnceCell<GoogleApi<Client>>,
+    queues: Queues,
 }
 
 type Client = FirestoreClient<GoogleAuthMiddleware>;

@@ -14,6 +14,7 @@
 //! the transaction ends. So one that is not going to write, or whose commit was not answered, is ended on purpose. That
 //! also settles whether it can still come through.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use gcloud_sdk::google::firestore::v1::batch_get_documents_request::ConsistencySelector;
@@ -25,6 +26,7 @@ use gcloud_sdk::google::firestore::v1::{
     Value, Write,
 };
 use leasehold_core::StoreTime;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::document::{Changes, Fields};
 use super::trouble::{Phase, Trouble, TroubleResult};
@@ -44,6 +46,7 @@ pub(super) struct Turn {
     document: String,
     /// Empty once it has ended.
     transaction: Vec<u8>,
+    _place: OwnedMutexGuard<()>,
 }
 
 impl Turn {
@@ -52,7 +55,12 @@ impl Turn {
         let concurrency_mode = ConcurrencyMode::Optimistic.into();
         let mode = Some(Mode::ReadWrite(ReadWrite { concurrency_mode, ..ReadWrite::default() }));
         let new = ConsistencySelector::NewTransaction(TransactionOptions { mode });
-        let mut turn = Self { inner: inner.clone(), document: document.to_owned(), transaction: Vec::new() };
+        let mut turn = Self {
+            inner: inner.clone(),
+            document: document.to_owned(),
+            transaction: Vec::new(),
+            _place: inner.queues.wait(document).await,
+        };
         let seen = read(inner, document, Some(new), Some(&mut turn.transaction)).await?;
         if turn.transaction.is_empty() {
             return Err(Trouble::strange("began no transaction"));
@@ -93,6 +101,25 @@ impl Drop for Turn {
             let inner = self.inner.clone();
             runtime.spawn(async move { roll_back(&inner, transaction).await });
         }
+    }
+}
+
+/// Where the transactions of this process wait for each other, so that they do not undo each other: those on one document
+/// come one after the other. Those of other processes are for Firestore to sort out.
+pub(super) struct Queues(Vec<Arc<Mutex<()>>>);
+
+/// How many queues there are; documents share them.
+const QUEUES: usize = 64;
+
+impl Queues {
+    pub(super) fn new() -> Self {
+        Self((0..QUEUES).map(|_| Arc::default()).collect())
+    }
+
+    async fn wait(&self, document: &str) -> OwnedMutexGuard<()> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(document);
+        let at = usize::try_from(hash % QUEUES as u64).unwrap_or(0);
+        self.0.get(at).cloned().unwrap_or_default().lock_owned().await
     }
 }
 

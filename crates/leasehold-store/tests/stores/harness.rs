@@ -1,10 +1,10 @@
 //! Stores under a clock that only the test moves.
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command as Process, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::lease::{Bid, Claim, Lease};
@@ -13,6 +13,8 @@ use leasehold_store::clock::ManualClock;
 use leasehold_store::conformance::{HARNESS_LEASES_PER_OWNER, Harness, JobHarness, Restart};
 use leasehold_store::{Embedded, JobStore, Limits, Memory, Mode, Range, Store, embedded};
 use tempfile::TempDir;
+
+pub use crate::waiting::{DEADLINE, skipped, wait_for};
 
 pub const LIMITS: Limits = Limits { leases_per_owner: HARNESS_LEASES_PER_OWNER };
 
@@ -279,24 +281,4 @@ impl Drop for Child {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// The longest that anything here may take.
-pub const DEADLINE: Duration = Duration::from_secs(120);
-
-/// Looks again and again until there is something to see.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Says what is not tested here, and why. Not through `eprintln!`, which the test runner would keep to itself.
-pub fn skipped(what: &str) {
-    std::io::stderr().write_all(format!("\nSKIPPED: {what}\n").as_bytes()).unwrap();
 }

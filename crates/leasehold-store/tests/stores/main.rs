@@ -10,3 +10,4 @@ mod harness;
 mod laws;
 mod postgres;
 mod processes;
+mod waiting;

@@ -14,8 +14,12 @@ use super::emulator::{Emulator, emulator};
 pub struct FirestoreHarness {
     url: FirestoreUrl,
     clock: Arc<ManualClock>,
-    store: Mutex<Arc<Firestore>>,
+    /// As if each were in a process of its own: they take turns only where Firestore makes them.
+    stores: Mutex<Vec<Arc<Firestore>>>,
 }
+
+/// How many want the same thing at once. The emulator sorts out one conflict in about two seconds.
+const RACERS: u8 = 4;
 
 /// A project of one's own: nobody else sees its documents.
 pub fn project() -> String {
@@ -37,15 +41,24 @@ impl FirestoreHarness {
         let clock = Arc::new(ManualClock::default());
         // Its times are of this century, as Firestore's are.
         clock.advance(Duration::from_millis(unix_millis()));
-        let store = Mutex::new(Arc::new(Firestore::options().clock(clock.clone()).open(&url)));
-        Self { url, clock, store }
+        let harness = Self { url, clock, stores: Mutex::default() };
+        harness.open();
+        harness
+    }
+
+    /// Opens all stores anew.
+    fn open(&self) {
+        let anew = || Arc::new(Firestore::options().clock(self.clock.clone()).open(&self.url));
+        *self.stores.lock().unwrap() = (0..RACERS).map(|_| anew()).collect();
     }
 }
 
 #[async_trait]
 impl JobHarness for FirestoreHarness {
     fn job_store(&self) -> Arc<dyn JobStore> {
-        self.store.lock().unwrap().clone()
+        let mut stores = self.stores.lock().unwrap();
+        stores.rotate_left(1);
+        stores[0].clone()
     }
 
     async fn advance(&self, by: Duration) {
@@ -57,13 +70,11 @@ impl JobHarness for FirestoreHarness {
         if matches!(how, Restart::Restore | Restart::DownForAnHour) {
             return false;
         }
-        let anew = Firestore::options().clock(self.clock.clone()).open(&self.url);
-        *self.store.lock().unwrap() = Arc::new(anew);
+        self.open();
         true
     }
 
-    /// The emulator sorts out one conflict in about two seconds.
     fn racers(&self) -> u8 {
-        4
+        RACERS
     }
 }
