@@ -7,8 +7,8 @@
 //! | 503 with `Retry-After` | somebody works on it, and may just have died; or it failed and is worth another try | delivers it again |
 //! | 400 | the task makes no sense | whatever it does with such tasks |
 //!
-//! Settings, from the environment: `LEASEHOLD_STORE` (such as `embedded:leases.db?mode=shared` or `postgres://…`),
-//! `WORKER_NAME`, `WORKER_LISTEN`, `WORKER_TTL_SECONDS`, `WORKER_WORK_MS` and `WORKER_LOG`, a file that gets a line for
+//! Where the jobs are is said by `--store`: `embedded:leases.db?mode=shared`, `postgres://…` or `firestore:PROJECT`. Further
+//! settings, from the environment: `LEASEHOLD_STORE` (the same as `--store`), `WORKER_NAME`, `WORKER_LISTEN`, `WORKER_TTL_SECONDS`, `WORKER_WORK_MS` and `WORKER_LOG`, a file that gets a line for
 //! every step of the work, so that one can see what ran.
 
 use std::io::Write;
@@ -46,7 +46,7 @@ struct Task {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let store = setting("LEASEHOLD_STORE", "embedded:leases.db?mode=shared");
+    let store = store_argument()?.unwrap_or(setting("LEASEHOLD_STORE", "embedded:leases.db?mode=shared"));
     let worker = Arc::new(Worker {
         jobs: Leasehold::open(&store)?.jobs()?,
         name: setting("WORKER_NAME", "worker"),
@@ -59,6 +59,18 @@ async fn main() -> Result<()> {
     let router =
         Router::new().route("/internal/tasks/analysis", axum::routing::post(analysis)).with_state(worker);
     Ok(axum::serve(listener, router).await?)
+}
+
+/// What `--store` says, the only argument that there is.
+fn store_argument() -> Result<Option<String>> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        None => Ok(None),
+        Some("--store") => {
+            arguments.next().context("--store needs a URL, such as firestore:PROJECT").map(Some)
+        }
+        Some(other) => anyhow::bail!("there is no argument {other}; write --store URL"),
+    }
 }
 
 fn setting(name: &str, default: &str) -> String {
