@@ -4,7 +4,7 @@
 //! It comes from Python's package index, into a folder of its own in the target folder.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -36,7 +36,7 @@ pub fn soak(workspace: &Workspace) -> Result<Report> {
 }
 
 fn try_api(workspace: &Workspace, options: &[&str]) -> Result<Report> {
-    let Some(program) = install(workspace)? else {
+    let Some(program) = tools::python_program(workspace, PACKAGE, "st", &["--version"])? else {
         let why = "schemathesis could not be installed: it needs python3 with venv, and the package index";
         return Ok(Report::skip("the API against its description", why));
     };
@@ -70,30 +70,6 @@ fn run(workspace: &Workspace, program: &Path, server: &Server, mode: &str, optio
         println!("{}", finished.output);
     }
     Ok(finished.ok)
-}
-
-/// The program, installed if it is not yet; `None` when it cannot be had.
-fn install(workspace: &Workspace) -> Result<Option<PathBuf>> {
-    let folder = workspace.target_directory()?.join("tools").join(PACKAGE);
-    let program = folder.join("bin/st");
-    if tools::works(Command::new(&program).arg("--version")) {
-        return Ok(Some(program));
-    }
-    let mut make = Command::new("python3");
-    let mut fill = Command::new(folder.join("bin/pip"));
-    let steps =
-        [make.args(["-m", "venv", "--clear"]).arg(&folder), fill.args(["install", "--quiet", PACKAGE])];
-    for step in steps {
-        match tools::watch(step) {
-            Ok(finished) if finished.ok => {}
-            Ok(finished) => {
-                println!("{}", finished.output);
-                return Ok(None);
-            }
-            Err(_) => return Ok(None),
-        }
-    }
-    Ok(Some(program))
 }
 
 /// A server with made-up users and nothing to lose.

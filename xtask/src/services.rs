@@ -1,5 +1,5 @@
-//! The programs that some tests start for themselves, from Debian's packages: PostgreSQL, pgbouncer in front of it, and PHP
-//! for the snippets of the documentation.
+//! The programs that some tests start for themselves, from Debian's packages: PostgreSQL, pgbouncer in front of it, PHP for
+//! the snippets of the documentation, and Google's Firestore emulator with the Java that it runs on.
 //!
 //! This only makes sure that the programs are there. A server that is installed or running already is left alone.
 
@@ -12,8 +12,16 @@ use crate::tally::Report;
 use crate::tools;
 
 /// The packages, and what shows that each is installed.
-const PACKAGES: [(&str, Look); 3] =
-    [("postgresql", has_postgresql), ("pgbouncer", has_pgbouncer), ("php-cli", has_php)];
+const PACKAGES: [(&str, Look); 5] = [
+    ("postgresql", has_postgresql),
+    ("pgbouncer", has_pgbouncer),
+    ("php-cli", has_php),
+    ("default-jre-headless", has_java),
+    (EMULATOR, has_emulator),
+];
+
+/// Not Debian's own: where Google's list of packages is not known, this one cannot be had.
+const EMULATOR: &str = "google-cloud-cli-firestore-emulator";
 
 type Look = fn() -> bool;
 
@@ -29,6 +37,16 @@ fn has_pgbouncer() -> bool {
 
 fn has_php() -> bool {
     tools::works(Command::new("php").arg("--version"))
+}
+
+fn has_java() -> bool {
+    tools::works(Command::new("java").arg("-version"))
+}
+
+/// Installed, or running somewhere that was named.
+fn has_emulator() -> bool {
+    std::env::var_os("FIRESTORE_EMULATOR_HOST").is_some()
+        || tools::works(Command::new("dpkg").args(["-L", EMULATOR]))
 }
 
 /// Where Debian's package looks whether it should make and start a server of its own. We need only the programs.
@@ -66,14 +84,20 @@ fn install(packages: &[&str]) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         std::fs::write(CLUSTER_SETTINGS, "create_main_cluster = false\n")?;
     }
-    let mut update = Command::new("apt-get");
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"]);
-    for command in [update.arg("update"), install.args(packages)] {
-        let finished = tools::watch(command.env("DEBIAN_FRONTEND", "noninteractive"))?;
-        if !finished.ok {
-            println!("{}", finished.output);
-        }
+    apt_get(&["update"])?;
+    // One by one: a package that cannot be had must not keep the others away.
+    for package in packages {
+        let options = ["--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"];
+        apt_get(&[&["install"][..], &options, &[package]].concat())?;
+    }
+    Ok(())
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("apt-get");
+    let finished = tools::watch(command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))?;
+    if !finished.ok {
+        println!("{}", finished.output);
     }
     Ok(())
 }

@@ -203,6 +203,36 @@ fn spinner(title: &str) -> ProgressBar {
     spinner
 }
 
+/// A program of a Python package, in a folder of its own in the target folder, installed if it is not yet; `None` when it
+/// cannot be had. `probe` are arguments with which it ends well.
+pub fn python_program(
+    workspace: &Workspace,
+    package: &str,
+    program: &str,
+    probe: &[&str],
+) -> Result<Option<PathBuf>> {
+    let folder = workspace.target_directory()?.join("tools").join(package);
+    let program = folder.join("bin").join(program);
+    if works(Command::new(&program).args(probe)) {
+        return Ok(Some(program));
+    }
+    let mut make = Command::new("python3");
+    let mut fill = Command::new(folder.join("bin/pip"));
+    let steps =
+        [make.args(["-m", "venv", "--clear"]).arg(&folder), fill.args(["install", "--quiet", package])];
+    for step in steps {
+        match watch(step) {
+            Ok(finished) if finished.ok => {}
+            Ok(finished) => {
+                println!("{}", finished.output);
+                return Ok(None);
+            }
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(Some(program))
+}
+
 /// The lines of cargo's output that say how far it has come.
 fn is_milestone(line: &str) -> bool {
     ["Running ", "Doc-tests ", "test result: "].iter().any(|start| line.starts_with(start))

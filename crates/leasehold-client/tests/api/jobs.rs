@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_client::{
-    AcquireOptions, AnalysisLocks, Created, Error, Finished, JobAttempt, JobGuard, JobRun, Jobs, Leasehold,
-    Lost,
+    AcquireOptions, AnalysisLocks, Attempt, Created, Error, Finished, JobAttempt, JobGuard, JobRun, Jobs,
+    Leasehold, Lost,
 };
 use leasehold_core::lease::LossReason;
 use leasehold_store::clock::Clock;
@@ -189,4 +189,31 @@ async fn the_three_functions_of_the_source_under_their_own_names() {
     locks.release_analysis_lock("42", "w1").await;
     assert!(locks.acquire_analysis_lock("42", "w3", ttl).await.unwrap().acquired);
     assert!(matches!(locks.acquire_analysis_lock("43", "w1", ttl).await, Err(Error::NoSuchJob { .. })));
+}
+
+/// A store of the lower level tells nobody anything: its documents are looked at again and again.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_document_looks_again() {
+    let leasehold = Leasehold::with_jobs(Arc::new(Memory::new()));
+    assert!(leasehold.store().is_none(), "it has no lists and no events");
+    let anna = leasehold.acquire("run/report", worker("anna")).await.unwrap();
+    let waiting = tokio::spawn({
+        let leasehold = leasehold.clone();
+        async move { leasehold.acquire("run/report", worker("ben")).await }
+    });
+    pass(5).await;
+    assert!(!waiting.is_finished());
+    anna.release().await.unwrap();
+    let freed = Instant::now();
+    let ben = waiting.await.unwrap().unwrap();
+    assert!(freed.elapsed() <= Duration::from_secs(2), "{:?}", freed.elapsed());
+    let Attempt::Held(held) = leasehold.try_acquire("run/report", worker("cora")).await.unwrap() else {
+        panic!("two at once")
+    };
+    let left = leasehold.time_left(&held).await.unwrap();
+    assert!(left > Duration::ZERO && left <= Duration::from_secs(30), "{left:?}");
+    ben.release().await.unwrap();
+    let jobs = leasehold.jobs().unwrap();
+    jobs.create(ID, "{}", None).await.unwrap();
+    acquired(&jobs, "w1").await.complete("42").await.unwrap();
 }
