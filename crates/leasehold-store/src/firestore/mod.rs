@@ -23,10 +23,11 @@ use gcloud_sdk::{GoogleApi, GoogleAuthMiddleware, HeaderMap, RequestTimeouts};
 use leasehold_core::backoff::Backoff;
 use leasehold_core::job::{self, Record};
 use leasehold_core::{Command, JobCommand, Key, Position, StoreTime, decide};
+use rustls::crypto::CryptoProvider;
 use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
-use crate::{Applied, Error, JobApplied, JobStore, Reading, Result};
+use crate::{Applied, Error, JobApplied, JobStore, Reading, Result, Retry};
 use attempt::Veil;
 use document::{Changes, Found};
 use trouble::{Trouble, TroubleResult};
@@ -44,10 +45,7 @@ const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a command is tried again when nothing was done: others were at the same document.
-const RETRIES: u32 = 7;
-
-/// How long to wait before that.
+/// How long to wait before a command is tried again.
 const BACKOFF: Backoff =
     Backoff { initial: Duration::from_millis(50), multiplier: 2.0, max: Duration::from_secs(2) };
 
@@ -104,15 +102,28 @@ impl Firestore {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(trouble)) => trouble,
                 // The runtime is shutting down.
-                Err(_) => return Err(Error::Closed),
+                Err(_) => return Err(broken_off()),
             };
             failures += 1;
-            if !trouble.again || failures > RETRIES {
+            if failures > trouble.again {
                 return Err(trouble.error);
             }
             let random = RandomState::new().hash_one(failures) as u32;
             tokio::time::sleep(BACKOFF.jittered(failures, random)).await;
         }
+    }
+}
+
+fn broken_off() -> Error {
+    Error::Unavailable { what: "a call to Firestore was broken off".to_owned(), retry: Retry::Unknown }
+}
+
+/// Chooses what TLS is made with, unless the program has: where more than one library for that is compiled in, as happens
+/// by what other crates bring along, rustls does not choose by itself, and gives up the whole task.
+fn choose_tls() {
+    if CryptoProvider::get_default().is_none() {
+        // It fails if another thread was faster, and has chosen.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 }
 
@@ -137,6 +148,7 @@ impl Inner {
     }
 
     async fn connect(&self) -> TroubleResult<GoogleApi<Client>> {
+        choose_tls();
         let named = || std::env::var(EMULATOR).ok().filter(|host| !host.is_empty());
         let connecting = async {
             match self.url.emulator.clone().or_else(named) {

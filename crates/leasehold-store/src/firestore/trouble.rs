@@ -8,9 +8,17 @@ use crate::{Error, Retry};
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) error: Error,
-    /// Whether nothing was done and it may well work the next time.
-    pub(super) again: bool,
+    /// How often to try again before the caller hears of it: never, unless nothing was done and it may well work.
+    pub(super) again: u32,
 }
+
+/// Others were at the same document, and will be done with it soon.
+const CONTENDED: u32 = 7;
+
+/// The connection was lost. A new one is there at once or not at all.
+const CUT_OFF: u32 = 2;
+
+const NEVER: u32 = 0;
 
 pub(super) type TroubleResult<T> = Result<T, Trouble>;
 
@@ -27,7 +35,7 @@ const SIGN_IN: &str = "sign in with `gcloud auth application-default login`, nam
     GOOGLE_APPLICATION_CREDENTIALS, or name an emulator in FIRESTORE_EMULATOR_HOST";
 
 impl Trouble {
-    fn unavailable(what: String, retry: Retry, again: bool) -> Self {
+    fn unavailable(what: String, retry: Retry, again: u32) -> Self {
         Self { error: Error::Unavailable { what, retry }, again }
     }
 
@@ -37,10 +45,10 @@ impl Trouble {
         let what = format!("Firestore says: {} ({code:?})", status.message());
         match (code, phase) {
             // Somebody else has the document: this transaction was undone.
-            (Code::Aborted, _) => Self::unavailable(what, Retry::Safe, true),
+            (Code::Aborted, _) => Self::unavailable(what, Retry::Safe, CONTENDED),
             // Refused before it was looked at.
-            (Code::ResourceExhausted, _) => Self::unavailable(what, Retry::Safe, true),
-            (Code::Unauthenticated, _) => Self::unavailable(format!("{what}: {SIGN_IN}"), Retry::No, false),
+            (Code::ResourceExhausted, _) => Self::unavailable(what, Retry::Safe, CONTENDED),
+            (Code::Unauthenticated, _) => Self::unavailable(format!("{what}: {SIGN_IN}"), Retry::No, NEVER),
             (
                 Code::PermissionDenied
                 | Code::NotFound
@@ -48,15 +56,15 @@ impl Trouble {
                 | Code::Unimplemented
                 | Code::OutOfRange,
                 _,
-            ) => Self::unavailable(what, Retry::No, false),
+            ) => Self::unavailable(what, Retry::No, NEVER),
             // The transaction was idle for too long, and is over.
             (Code::InvalidArgument, Phase::Committing) if what.to_lowercase().contains("transaction") => {
-                Self::unavailable(what, Retry::Safe, true)
+                Self::unavailable(what, Retry::Safe, CUT_OFF)
             }
-            (Code::InvalidArgument | Code::AlreadyExists, _) => Self::unavailable(what, Retry::No, false),
-            (Code::DeadlineExceeded, Phase::Reading) => Self::unavailable(what, Retry::Safe, false),
-            (_, Phase::Reading) => Self::unavailable(what, Retry::Safe, true),
-            (_, Phase::Committing) => Self::unavailable(what, Retry::Unknown, false),
+            (Code::InvalidArgument | Code::AlreadyExists, _) => Self::unavailable(what, Retry::No, NEVER),
+            (Code::DeadlineExceeded, Phase::Reading) => Self::unavailable(what, Retry::Safe, NEVER),
+            (_, Phase::Reading) => Self::unavailable(what, Retry::Safe, CUT_OFF),
+            (_, Phase::Committing) => Self::unavailable(what, Retry::Unknown, NEVER),
         }
     }
 
@@ -64,25 +72,25 @@ impl Trouble {
     pub(super) fn connecting(error: &gcloud_sdk::error::Error) -> Self {
         use gcloud_sdk::error::ErrorKind;
         match error.kind() {
-            ErrorKind::GrpcStatus(_) => {
+            ErrorKind::GrpcStatus(error) => {
                 let what = format!("there is no connection to Firestore: {}", chain(error));
-                Self::unavailable(what, Retry::Safe, true)
+                Self::unavailable(what, Retry::Safe, NEVER)
             }
             _ => {
                 let what = format!("no sign-in to Firestore: {}: {SIGN_IN}", chain(error));
-                Self::unavailable(what, Retry::No, false)
+                Self::unavailable(what, Retry::No, NEVER)
             }
         }
     }
 
     pub(super) fn late() -> Self {
         let what = "connecting to Firestore took too long".to_owned();
-        Self::unavailable(what, Retry::Safe, false)
+        Self::unavailable(what, Retry::Safe, NEVER)
     }
 
     /// It answered what its own rules do not allow.
     pub(super) fn strange(what: &str) -> Self {
-        Self::unavailable(format!("Firestore {what}"), Retry::Safe, false)
+        Self::unavailable(format!("Firestore {what}"), Retry::Safe, NEVER)
     }
 }
 
@@ -108,20 +116,20 @@ mod tests {
     fn what_was_said_tells_whether_to_repeat_it() {
         use Phase::{Committing, Reading};
         let cases = [
-            (Code::Aborted, Reading, Retry::Safe, true),
-            (Code::Aborted, Committing, Retry::Safe, true),
-            (Code::ResourceExhausted, Committing, Retry::Safe, true),
-            (Code::Unavailable, Reading, Retry::Safe, true),
-            (Code::Unavailable, Committing, Retry::Unknown, false),
-            (Code::DeadlineExceeded, Reading, Retry::Safe, false),
-            (Code::DeadlineExceeded, Committing, Retry::Unknown, false),
-            (Code::Internal, Committing, Retry::Unknown, false),
-            (Code::Unknown, Committing, Retry::Unknown, false),
-            (Code::Cancelled, Committing, Retry::Unknown, false),
-            (Code::PermissionDenied, Committing, Retry::No, false),
-            (Code::Unauthenticated, Reading, Retry::No, false),
-            (Code::NotFound, Reading, Retry::No, false),
-            (Code::InvalidArgument, Reading, Retry::No, false),
+            (Code::Aborted, Reading, Retry::Safe, CONTENDED),
+            (Code::Aborted, Committing, Retry::Safe, CONTENDED),
+            (Code::ResourceExhausted, Committing, Retry::Safe, CONTENDED),
+            (Code::Unavailable, Reading, Retry::Safe, CUT_OFF),
+            (Code::Unavailable, Committing, Retry::Unknown, NEVER),
+            (Code::DeadlineExceeded, Reading, Retry::Safe, NEVER),
+            (Code::DeadlineExceeded, Committing, Retry::Unknown, NEVER),
+            (Code::Internal, Committing, Retry::Unknown, NEVER),
+            (Code::Unknown, Committing, Retry::Unknown, NEVER),
+            (Code::Cancelled, Committing, Retry::Unknown, NEVER),
+            (Code::PermissionDenied, Committing, Retry::No, NEVER),
+            (Code::Unauthenticated, Reading, Retry::No, NEVER),
+            (Code::NotFound, Reading, Retry::No, NEVER),
+            (Code::InvalidArgument, Reading, Retry::No, NEVER),
         ];
         for (code, phase, retry, again) in cases {
             let trouble = Trouble::new(&Status::new(code, "so it is"), phase);
@@ -129,6 +137,6 @@ mod tests {
         }
         let expired = Status::new(Code::InvalidArgument, "The referenced transaction has expired");
         let trouble = Trouble::new(&expired, Committing);
-        assert_eq!((trouble.error.retry(), trouble.again), (Retry::Safe, true));
+        assert_eq!((trouble.error.retry(), trouble.again), (Retry::Safe, CUT_OFF));
     }
 }

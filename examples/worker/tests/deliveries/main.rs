@@ -178,3 +178,13 @@ macro_rules! deliveries {
 deliveries!(file, Some(Place::file()));
 deliveries!(postgres, Place::postgres().await);
 deliveries!(firestore, Place::firestore());
+
+/// Two libraries for TLS are compiled into this program, and rustls panics when nobody has chosen one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_firestore_that_cannot_be_reached_over_tls_is_later_and_no_panic() {
+    let worker = Worker::start(&Place::nowhere(), "w1", 0);
+    let answer = reqwest::Client::new().post(&worker.url).json(&task()).send().await.unwrap();
+    assert_eq!(answer.status(), 503);
+    let why = answer.text().await.unwrap();
+    assert!(why.contains("no connection to Firestore"), "{why}");
+}

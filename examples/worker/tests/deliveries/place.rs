@@ -46,6 +46,11 @@ impl Place {
         Some(Self { ttl: Duration::from_secs(5), ..Self::new(store, 4) })
     }
 
+    /// A Firestore that is not there.
+    pub fn nowhere() -> Self {
+        Self::new("firestore:nowhere?emulator=https://127.0.0.1:1".to_owned(), 1)
+    }
+
     /// Where the workers write down what they do.
     pub fn log_file(&self) -> PathBuf {
         self.folder.path().join("log")
