@@ -188,7 +188,7 @@ test('a release that fails is only a warning', async (t) => {
   assert.doesNotMatch(warnings.join(), /[0-9a-f]{8}-[0-9a-f]{4}-4.*[0-9a-f]{8}-[0-9a-f]{4}-4/, 'no lease id');
 });
 
-test('an attempt keeps no program alive', async () => {
+test('an attempt keeps no program alive', { timeout: 60_000 }, async (t) => {
   const id = await queued();
   const program = `
     import { Jobs } from ${JSON.stringify(new URL('../index.js', import.meta.url).href)};
@@ -196,6 +196,7 @@ test('an attempt keeps no program alive', async () => {
     console.log(attempt.acquired);`;
   const env = { ...process.env, URL_OF_SERVER: server.url, TOKEN: server.tokens['user-a'] };
   const child = spawn(process.execPath, ['--input-type=module', '-e', program], { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  t.after(() => child.kill());
   const [said] = await once(child.stdout, 'data');
   assert.equal(String(said).trim(), 'true');
   const [code] = await once(child, 'exit');

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Method;
 use leasehold_core::lease::Bid;
 use leasehold_core::{Command, Key, LeaseId, Meta, Owner, Ttl};
 use leasehold_store::clock::ManualClock;
@@ -50,6 +51,58 @@ async fn two_servers_share_a_postgresql_and_one_of_them_may_go() {
     let (ended, granted) = (events.next().await.unwrap(), events.next().await.unwrap());
     assert_eq!((&ended.data["reason"], &granted.data["fence"]), (&json!("taken_over"), &taken["fence"]));
     assert_eq!(granted.id, ended.id.map(|id| id + 1));
+}
+
+#[tokio::test]
+async fn a_restart_on_a_file_takes_no_job_from_anybody_and_forgets_no_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || House::on(Arc::new(Embedded::open(folder.path().join("leases.db")).unwrap()), |_| {});
+    let house = open();
+    let (create, acquire) = (JOB, format!("{JOB}/acquire"));
+    let body = json!({ "payload": { "text": "a\0b会議" } });
+    house.user("user-a").call(Method::PUT, create, Some(body.to_string())).await.ok();
+    let grant = house.user("user-a").post(&acquire, Value::Null).await.ok();
+    house.shut_down().await;
+    let house = open();
+    assert_eq!(house.user("user-b").post(&acquire, Value::Null).await.ok()["reason"], "locked");
+    finish_job(&house, &grant).await;
+    house.shut_down().await;
+    let refused = open().user("user-b").post(&acquire, Value::Null).await.ok();
+    assert_eq!((&refused["reason"], &refused["result"]), (&json!("already_finished"), &json!(["a\0b会議"])));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_servers_on_a_postgresql_give_a_job_to_one_worker() {
+    let Some(postgres) = postgres_server::server() else { return };
+    let url = postgres.url(&postgres.create_database().await);
+    let open = || House::on(Arc::new(Postgres::open(&url).unwrap()), |_| {});
+    let (one, two) = (open(), open());
+    let (anna, ben) = (one.user("user-a"), two.user("user-b"));
+    let body = json!({ "payload": { "text": "a\0b会議" } }).to_string();
+    let (first, second) = tokio::join!(
+        anna.call(Method::PUT, JOB, Some(body.clone())),
+        ben.call(Method::PUT, JOB, Some(body.clone()))
+    );
+    let mut statuses = [first.status.as_u16(), second.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 201]);
+    let acquire = format!("{JOB}/acquire");
+    let (first, second) = tokio::join!(anna.post(&acquire, Value::Null), anna.post(&acquire, Value::Null));
+    let answers = [first.ok(), second.ok()];
+    let grant = answers.iter().find(|answer| answer["acquired"] == true).unwrap();
+    assert_eq!(answers.iter().filter(|answer| answer["acquired"] == true).count(), 1);
+    assert_eq!(grant["payload"], json!({ "text": "a\0b会議" }));
+    one.shut_down().await;
+    assert_eq!(ben.post(&acquire, Value::Null).await.ok()["held"]["fence"], grant["fence"]);
+    finish_job(&two, grant).await;
+    assert_eq!(ben.get(JOB).await.ok()["result"], json!(["a\0b会議"]));
+}
+
+const JOB: &str = "/api/jobs/analyses/42";
+
+async fn finish_job(house: &House, grant: &Value) {
+    let body = json!({ "lease_id": grant["lease_id"], "fence": grant["fence"], "result": ["a\0b会議"] });
+    assert_eq!(house.user("user-a").post(&format!("{JOB}/complete"), body).await.status, 204);
 }
 
 /// A server that was cut off from its holders sees all their locks run out at once. Whoever calls meanwhile does not wait
