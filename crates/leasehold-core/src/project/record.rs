@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::iso;
+use super::json::{self, Value};
 use crate::lease::{Lease, Slot};
 use crate::name::{Fence, LeaseId, Meta, Owner};
 use crate::time::{StoreTime, Ttl};
-use crate::wire::project::{self as wire, LockFileView};
 
 /// The version of `.lock` that is written here, and the newest that is understood.
 pub const VERSION: u32 = 1;
@@ -67,50 +67,87 @@ pub fn read(text: &str) -> Content {
     if text.len() > LONGEST {
         return Content::Damaged;
     }
-    // The version first, and alone: whatever else a newer one changed, this much it kept.
-    match wire::version_of(text) {
+    let Some(members) = json::members(text) else { return Content::Damaged };
+    let fields = Fields(&members);
+    // The version first: whatever else a newer one changed, this much it kept.
+    match fields.version() {
         Some(version) if version > u64::from(VERSION) => Content::Newer { version },
-        Some(_) => {
-            wire::read_lock(text).and_then(|view| record(&view)).map_or(Content::Damaged, Content::Record)
-        }
+        Some(_) => fields.record().map_or(Content::Damaged, Content::Record),
         None => Content::Damaged,
     }
 }
 
-fn record(view: &LockFileView) -> Option<Record> {
-    let ttl = match view.ttl_seconds {
-        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => {
-            Duration::from_millis((seconds * 1_000.0) as u64)
-        }
-        Some(_) => return None,
-        None => UNTOLD_TTL,
-    };
-    let ends = view.expires_at.map(|millis| whole(millis).map(StoreTime::from_millis));
-    let told = view.updated_at.as_deref().map(|text| iso::read(text).map(StoreTime::from_millis));
-    let updated_at = match (told, ends) {
-        (None, None) => return None,
-        (None, Some(ends)) => ends?.minus(ttl),
-        (Some(told), None) => told?,
-        // Whichever is later: a record that contradicts itself lasts longer, not shorter.
-        (Some(told), Some(ends)) => told?.max(ends?.minus(ttl)),
-    };
-    Some(Record {
-        lease_id: LeaseId::parse(view.lease_id.as_deref()?).ok()?,
-        owner: view.owner.as_deref().and_then(|name| Owner::parse(name).ok()).unwrap_or_else(unknown_owner),
-        updated_at,
-        ttl: Ttl::new(ttl).ok()?,
-        fence: match view.fence {
-            Some(number) => Some(Fence::new(whole(number)?).ok()?),
-            None => None,
-        },
-        seq: view.seq.and_then(whole).unwrap_or(0),
-        held: view.held.unwrap_or(false),
-    })
-}
+/// The members of `.lock`, by name.
+struct Fields<'a>(&'a [(String, Value)]);
 
-/// A number of JavaScript, if it is whole and not negative.
-fn whole(number: f64) -> Option<u64> {
-    ((0.0..=Fence::MAX.get() as f64).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+impl Fields<'_> {
+    /// What is there under this name; null is as good as nothing.
+    fn get(&self, name: &str) -> Option<&Value> {
+        let member = self.0.iter().rev().find(|(known, _)| known == name);
+        member.map(|(_, value)| value).filter(|value| **value != Value::Null)
+    }
+
+    /// A text, if there is anything: `None` when it is something else.
+    fn text(&self, name: &str) -> Option<Option<&str>> {
+        match self.get(name) {
+            None => Some(None),
+            Some(Value::Text(text)) => Some(Some(text)),
+            Some(_) => None,
+        }
+    }
+
+    fn thousandths(&self, name: &str) -> Option<Option<u64>> {
+        match self.get(name) {
+            None => Some(None),
+            Some(Value::Thousandths(number)) => Some(Some(*number)),
+            Some(_) => None,
+        }
+    }
+
+    /// A whole number that JavaScript can count to.
+    fn whole(&self, name: &str) -> Option<Option<u64>> {
+        let Some(thousandths) = self.thousandths(name)? else { return Some(None) };
+        let whole = thousandths.is_multiple_of(1_000) && thousandths / 1_000 <= Fence::MAX.get();
+        whole.then_some(Some(thousandths / 1_000))
+    }
+
+    fn flag(&self, name: &str) -> Option<bool> {
+        match self.get(name) {
+            None => Some(false),
+            Some(Value::Flag(flag)) => Some(*flag),
+            Some(_) => None,
+        }
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.thousandths("version")?.map_or(0, |version| version.div_ceil(1_000)))
+    }
+
+    fn record(&self) -> Option<Record> {
+        let ttl = self.thousandths("ttlSeconds")?.map_or(UNTOLD_TTL, Duration::from_millis);
+        let ttl = Ttl::new(ttl).ok()?;
+        let told = match self.text("updatedAt")? {
+            None => None,
+            Some(text) => Some(StoreTime::from_millis(iso::read(text)?)),
+        };
+        let ends = self.whole("expiresAt")?.map(StoreTime::from_millis);
+        let from_end = ends.map(|ends| ends.minus(ttl.as_duration()));
+        let fence = match self.whole("fence")? {
+            None => None,
+            Some(number) => Some(Fence::new(number).ok()?),
+        };
+        let owner = self.text("owner")?.and_then(|name| Owner::parse(name).ok());
+        Some(Record {
+            lease_id: LeaseId::parse(self.text("leaseId")??).ok()?,
+            owner: owner.unwrap_or_else(unknown_owner),
+            // Whichever is later: a record that contradicts itself lasts longer, not shorter.
+            updated_at: told.max(from_end)?,
+            ttl,
+            fence,
+            seq: self.whole("seq")?.unwrap_or(0),
+            held: self.flag("held")?,
+        })
+    }
 }
 
 #[allow(clippy::expect_used)] // a constant that parses
@@ -121,7 +158,21 @@ pub(super) fn unknown_owner() -> Owner {
 impl Record {
     /// The text of `.lock`.
     pub fn text(&self) -> String {
-        wire::write_lock(self)
+        let millis = self.ttl.as_millis();
+        let ttl = match millis % 1_000 {
+            0 => (millis / 1_000).to_string(),
+            rest => format!("{}.{rest:03}", millis / 1_000).trim_end_matches('0').to_owned(),
+        };
+        let fence = self.fence.map_or_else(String::new, |fence| format!(r#""fence":{fence},"#));
+        format!(
+            r#"{{"version":{VERSION},"leaseId":"{}","owner":{},"updatedAt":"{}","ttlSeconds":{ttl},"expiresAt":{},{fence}"seq":{},"held":{}}}"#,
+            self.lease_id.reveal(),
+            json::quoted(self.owner.as_str()),
+            iso::write(self.updated_at.as_millis()),
+            self.expires_at().as_millis(),
+            self.seq,
+            self.held
+        )
     }
 
     /// The end that it names. It counts as over [`SKEW`] before.

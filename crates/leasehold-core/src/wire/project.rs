@@ -1,95 +1,17 @@
-//! The project lock as JSON: `project/.lock` itself, and what crosses the border between WebAssembly and the page. The
-//! names are those of the sources, in camelCase.
+//! The project lock as JSON: what crosses the border between WebAssembly and the page. The names are those of the sources,
+//! in camelCase. (`project/.lock` itself is read and written in `project/record.rs`.)
 //!
 //! A lease id stands in the clear here: at this door it is in a file that every tab reads.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::name::Fence;
 use crate::project::event::{self, AutosaveEvent, Event, ServiceEvent};
 use crate::project::fault::Cause;
 use crate::project::guarded::{Found, LockFile, Step};
-use crate::project::iso;
-use crate::project::record::{Record, VERSION};
 use crate::project::root::file;
 use crate::project::{Effect, News, ProjectLease, ProjectLockError, Settled, Wanted};
 use crate::time::{StoreTime, whole_millis};
-
-// --- `project/.lock` ---
-
-/// `project/.lock` as it is read: anything may be missing.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)] // the same as in `Record`
-pub struct LockFileView {
-    pub lease_id: Option<String>,
-    pub owner: Option<String>,
-    pub updated_at: Option<String>,
-    pub ttl_seconds: Option<f64>,
-    pub expires_at: Option<f64>,
-    pub fence: Option<f64>,
-    pub seq: Option<f64>,
-    pub held: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct VersionView {
-    version: Option<f64>,
-}
-
-/// The version of a `.lock`, whatever else is in it; 0 if it names none.
-pub fn version_of(text: &str) -> Option<u64> {
-    let VersionView { version } = serde_json::from_str(text).ok()?;
-    let version = version.unwrap_or(0.0);
-    (version >= 0.0).then_some(version.ceil() as u64)
-}
-
-/// Reads a `.lock` of a version that is known.
-pub fn read_lock(text: &str) -> Option<LockFileView> {
-    serde_json::from_str(text).ok()
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct WrittenLock<'a> {
-    version: u32,
-    lease_id: String,
-    owner: &'a str,
-    updated_at: String,
-    #[serde(serialize_with = "seconds")]
-    ttl_seconds: u64,
-    expires_at: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fence: Option<u64>,
-    seq: u64,
-    held: bool,
-}
-
-/// The text of a `.lock`.
-pub fn write_lock(record: &Record) -> String {
-    let written = WrittenLock {
-        version: VERSION,
-        lease_id: record.lease_id.reveal(),
-        owner: record.owner.as_str(),
-        updated_at: iso::write(record.updated_at.as_millis()),
-        ttl_seconds: record.ttl.as_millis(),
-        expires_at: record.expires_at().as_millis(),
-        fence: record.fence.map(Fence::get),
-        seq: record.seq,
-        held: record.held,
-    };
-    serde_json::to_string(&written).unwrap_or_default()
-}
-
-/// Milliseconds as seconds: a whole number where it is one.
-// serde wants the reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn seconds<S: Serializer>(millis: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    match millis % 1_000 {
-        0 => serializer.serialize_u64(millis / 1_000),
-        _ => serializer.serialize_f64(*millis as f64 / 1_000.0),
-    }
-}
 
 // --- what comes in ---
 

@@ -111,6 +111,48 @@ fn what_is_written_is_the_union_of_the_shapes_and_comes_back() {
     assert_eq!(record::read(&odd.text()), Content::Record(odd));
 }
 
+/// A page loads its own reader instead of a library's: it must understand the same texts.
+#[test]
+fn the_reader_agrees_with_a_library_on_what_is_json() {
+    use leasehold_core::project::json::{Value, members, quoted};
+    let (found, _) = held();
+    let LockFile::Text { text, .. } = &found.lock else { panic!() };
+    let mut random = 7_u64;
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(random >> 33).unwrap() % below
+    };
+    let pieces =
+        ["\"", "{", "}", "[", "]", ",", ":", "\\", "\\u00e9", "0", "-", ".", "null", " ", "\n", "é", "1"];
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..20_000 {
+        let mut spoilt = text.clone();
+        for _ in 0..draw(3) {
+            let at = draw(spoilt.len());
+            spoilt.insert_str(at, pieces[draw(pieces.len())]);
+        }
+        match (members(&spoilt), serde_json::from_str::<serde_json::Map<_, _>>(&spoilt)) {
+            (Some(ours), Ok(theirs)) => {
+                for (name, value) in ours {
+                    let their: &serde_json::Value = &theirs[&name];
+                    match value {
+                        Value::Text(text) => assert_eq!(their.as_str(), Some(text.as_str()), "{spoilt}"),
+                        Value::Flag(flag) => assert_eq!(their.as_bool(), Some(flag), "{spoilt}"),
+                        Value::Null => assert!(their.is_null(), "{spoilt}"),
+                        Value::Thousandths(_) | Value::Other => {}
+                    }
+                }
+                good += 1;
+            }
+            (None, Err(_)) => bad += 1,
+            (ours, theirs) => panic!("{spoilt}\n{ours:?}\n{theirs:?}"),
+        }
+    }
+    assert!(good > 5_000 && bad > 5_000, "{good} {bad}");
+    let odd = r#"a "quoted" \ name"#;
+    assert_eq!(serde_json::from_str::<String>(&quoted(odd)).unwrap(), odd);
+}
+
 #[test]
 fn damaged_newer_and_unreadable_are_told_apart() {
     for text in [
