@@ -128,7 +128,7 @@ fn the_reader_agrees_with_a_library_on_what_is_json() {
     for _ in 0..20_000 {
         let mut spoilt = text.clone();
         for _ in 0..draw(3) {
-            let at = draw(spoilt.len());
+            let at = spoilt.floor_char_boundary(draw(spoilt.len()));
             spoilt.insert_str(at, pieces[draw(pieces.len())]);
         }
         match (members(&spoilt), serde_json::from_str::<serde_json::Map<_, _>>(&spoilt)) {
