@@ -1,5 +1,5 @@
-//! Reads one JSON object, as much of it as `.lock` needs: what is nested is checked and passed over. A library would be
-//! larger than all the rules together, in a page that has to load them. It must never panic, whatever the text.
+//! Reads one JSON object, as much of it as `.lock` needs: what is nested is checked and passed over. A library is too
+//! large for a page that has to load it (decision 5). It must never panic, whatever the text.
 
 /// The value of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -348,8 +348,8 @@ fn refuse(what: &'static str, value: f64, rule: &str, fix: &str) -> Invalid {
     Invalid::new(what, &shown(value), rule, fix)
 }
 
-/// The number for people, to the thousandth. What the standard library has for this would be a tenth of all that a page
-/// has to load.
+/// The number for people, to the thousandth. What the standard library has for this is too large for a page that has to
+/// load it.
 fn shown(value: f64) -> String {
     let thousandths = value.abs() * 1_000.0;
     if value.is_nan() || thousandths > 9e18 {
