@@ -393,7 +393,7 @@ impl State {
             all.push((Move::Tab(who, does), next, None));
         };
         match tab.at {
-            At::Nothing if tab.attempt < bounds.attempts && self.may_begin(at) => {
+            At::Nothing if tab.attempt < bounds.attempts && self.may_begin(at, bounds) => {
                 let has_web = bounds.tabs.get(at).copied().unwrap_or(false);
                 if has_web {
                     go("queues up for the Web Lock", &|next| next.begin(at, At::Queued));
@@ -633,7 +633,9 @@ impl State {
         let own = self.lock.is_some_and(|lock| lock.tab == who);
         match tab.at {
             At::Nothing
-                if tab.attempt < bounds.attempts && self.may_begin(at) && self.looks_free(at, rules) =>
+                if tab.attempt < bounds.attempts
+                    && self.may_begin(at, bounds)
+                    && self.looks_free(at, rules) =>
             {
                 go("finds the lock free", &|next| next.begin(at, At::Looked));
             }
@@ -723,8 +725,10 @@ impl State {
     }
 
     /// Tabs of one kind are alike: it is enough to look at the worlds in which they begin in their order.
-    fn may_begin(&self, at: usize) -> bool {
-        at == 0 || self.tabs.iter().take(at).all(|tab| tab.attempt > 0 || tab.at == At::Dead)
+    fn may_begin(&self, at: usize, bounds: &Bounds) -> bool {
+        let alike = |other: &(usize, &Tab)| bounds.tabs.get(other.0) == bounds.tabs.get(at);
+        let mut earlier = self.tabs.iter().enumerate().take(at).filter(alike);
+        earlier.all(|(_, tab)| tab.attempt > 0)
     }
 
     /// Asks the rules what to do.

@@ -131,6 +131,7 @@ impl ProjectLock {
         now: Now,
     ) {
         let lease_id = self.next_lease_id();
+        self.profile = options.profile;
         self.phase = Phase::Acquiring(Box::new(Acquiring {
             calls: vec![call],
             options: *options,

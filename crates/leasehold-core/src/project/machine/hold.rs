@@ -179,15 +179,11 @@ impl ProjectLock {
 
     /// What is known about a lease that is not held.
     pub(super) fn lost_before(&self, lease_id: LeaseId, operation: Operation) -> ProjectLockError {
-        let profile = match &self.phase {
-            Phase::Readonly(readonly) => readonly.profile,
-            _ => Options::default().profile,
-        };
         match &self.over {
             Some((known, Over::Lost(error))) if *known == lease_id => {
                 ProjectLockError { operation, ..error.clone() }
             }
-            _ => ProjectLockError::new(Fault::Expired, operation, profile),
+            _ => ProjectLockError::new(Fault::Expired, operation, self.profile),
         }
     }
 

@@ -39,6 +39,8 @@ use crate::time::{HolderTime, Ttl};
 #[derive(Clone, Debug)]
 pub struct ProjectLock {
     surroundings: Surroundings,
+    /// Whose words to use, of the last acquire.
+    profile: Profile,
     lease_ids: u64,
     phase: Phase,
     out: Out,
@@ -72,6 +74,7 @@ impl ProjectLock {
     pub fn new(surroundings: Surroundings) -> Self {
         Self {
             surroundings,
+            profile: Profile::default(),
             lease_ids: 0,
             phase: Phase::Idle,
             out: Out::default(),
@@ -98,7 +101,7 @@ impl ProjectLock {
     /// The same as a word, in the words of the profile.
     pub fn state_word(&self) -> &'static str {
         match &self.phase {
-            Phase::Readonly(readonly) if readonly.profile == Profile::Service => "faulted",
+            Phase::Readonly(_) if self.profile == Profile::Service => "faulted",
             _ => self.state().as_str(),
         }
     }
@@ -368,7 +371,7 @@ impl ProjectLock {
         self.out.emit(Event::ReadonlyEntered { reason, last_error, manual_steps });
         let waits = !matches!(reason, Reason::ReleaseFailed | Reason::Irrecoverable);
         let queue = waits.then(|| Queue::new(*options, now));
-        self.phase = Phase::Readonly(Box::new(Readonly { profile: options.profile, queue }));
+        self.phase = Phase::Readonly(Box::new(Readonly { queue }));
         if !self.frozen {
             self.look_again(now);
         }

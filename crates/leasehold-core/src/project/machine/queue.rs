@@ -11,7 +11,7 @@ use crate::project::clock::Now;
 use crate::project::effect::{News, Ticket, WebLock};
 use crate::project::event::Event;
 use crate::project::guarded::{Action, Outcome};
-use crate::project::options::{Options, Profile, Strategy, usable};
+use crate::project::options::{Options, Strategy, usable};
 use crate::time::HolderTime;
 
 /// How often a tab looks whose turn in the queue of the Web Lock would not tell it anything. A look costs about 2 ms.
@@ -23,7 +23,6 @@ const LOOK_WHILE_QUEUED: Duration = Duration::from_secs(5);
 /// A tab that may not save.
 #[derive(Clone, Debug)]
 pub(super) struct Readonly {
-    pub(super) profile: Profile,
     /// Its place in the queue; absent when waiting would not help.
     pub(super) queue: Option<Queue>,
 }
