@@ -261,6 +261,9 @@ fn trace(came_from: &[(u32, Move)]) -> Vec<String> {
     moves
 }
 
+/// Adds a state that may follow, given what is done and how that changes this one.
+type Go<'a> = dyn FnMut(&'static str, &dyn Fn(&mut State)) + 'a;
+
 /// A state that may follow, and what is wrong with how it came about.
 type Next = (Move, State, Option<String>);
 
@@ -431,7 +434,7 @@ impl State {
         }
     }
 
-    fn queued(&self, at: usize, algorithm: Algorithm, go: &mut dyn FnMut(&'static str, &dyn Fn(&mut Self))) {
+    fn queued(&self, at: usize, algorithm: Algorithm, go: &mut Go<'_>) {
         let owns = algorithm == Algorithm::WebLockAsOwnership;
         if self.web.is_none() {
             go("is given the Web Lock", &|next| {
@@ -447,14 +450,7 @@ impl State {
         });
     }
 
-    fn holding(
-        &self,
-        at: usize,
-        tab: &Tab,
-        bounds: &Bounds,
-        algorithm: Algorithm,
-        go: &mut dyn FnMut(&'static str, &dyn Fn(&mut Self)),
-    ) {
+    fn holding(&self, at: usize, tab: &Tab, bounds: &Bounds, algorithm: Algorithm, go: &mut Go<'_>) {
         if self.believes(at) {
             if tab.renewals < bounds.renewals {
                 go("wants to renew", &|next| {

@@ -416,7 +416,7 @@ impl World {
             Effect::Settle { call, .. } => {
                 let known = self.tabs.get_mut(at).is_some_and(|tab| tab.calls.remove(&call.0));
                 if !known {
-                    self.is_wrong(format!("tab {at}: call {} was answered twice, or never made", call.0));
+                    self.is_wrong(&format!("tab {at}: call {} was answered twice, or never made", call.0));
                 }
             }
         }
@@ -444,7 +444,7 @@ impl World {
             _ => {}
         }
         if let Some(wrong) = wrong {
-            self.is_wrong(format!("tab {at}: {wrong}"));
+            self.is_wrong(&format!("tab {at}: {wrong}"));
         }
     }
 
@@ -589,11 +589,11 @@ impl World {
 
     fn written(&mut self, at: usize, text: &str) {
         let Content::Record(record) = read(text) else {
-            return self.is_wrong(format!("tab {at} wrote what is no record"));
+            return self.is_wrong(&format!("tab {at} wrote what is no record"));
         };
         let fence = record.fence.map_or(0, leasehold_core::Fence::get);
         if fence < self.newest {
-            self.is_wrong(format!("tab {at} wrote fence {fence} after {}", self.newest));
+            self.is_wrong(&format!("tab {at} wrote fence {fence} after {}", self.newest));
         } else if fence > self.newest {
             self.counts.granted += 1;
             self.newest = fence;
@@ -604,7 +604,7 @@ impl World {
         self.counts.saved += 1;
         if claim.fence.get() < self.newest {
             let newest = self.newest;
-            self.is_wrong(format!("tab {at} saved with fence {} after {newest} was granted", claim.fence));
+            self.is_wrong(&format!("tab {at} saved with fence {} after {newest} was granted", claim.fence));
         }
     }
 
@@ -639,13 +639,13 @@ impl World {
             .filter(|at| self.tabs.get(*at).is_some_and(|tab| tab.machine.is_held(now)))
             .collect();
         if holders.len() > 1 && self.now > self.forced_until {
-            self.is_wrong(format!("tabs {holders:?} hold at once"));
+            self.is_wrong(&format!("tabs {holders:?} hold at once"));
         }
         if !holders.is_empty() || self.troubled() {
             self.held_at = self.now;
         } else if self.now > self.held_at + LONGEST_GAP {
             let states: Vec<_> = self.tabs.iter().map(|tab| tab.machine.state()).collect();
-            self.is_wrong(format!("nobody has held for {LONGEST_GAP} ms: {states:?}"));
+            self.is_wrong(&format!("nobody has held for {LONGEST_GAP} ms: {states:?}"));
         }
     }
 
@@ -654,7 +654,7 @@ impl World {
         let open =
             |tab: &Tab| matches!(tab.machine.state(), State::Idle | State::Readonly) && !tab.calls.is_empty();
         if let Some(at) = self.tabs.iter().position(open) {
-            self.is_wrong(format!("tab {at} has calls that were never answered"));
+            self.is_wrong(&format!("tab {at} has calls that were never answered"));
         }
     }
 
@@ -666,7 +666,7 @@ impl World {
         self.story.push_back(format!("{time:>7} ms, tab {at}: {what}"));
     }
 
-    fn is_wrong(&mut self, what: String) {
+    fn is_wrong(&mut self, what: &str) {
         let at = self.now - START;
         self.wrong.get_or_insert(format!("after {at} ms: {what}"));
     }
