@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::name::Reason;
+use leasehold_core::lease::Claim;
+use leasehold_core::name::{Fence, Reason};
+use leasehold_core::project::guarded::{Action, Grant, Loss, Outcome};
 use leasehold_core::project::options::{Wanted, heartbeat_of, usable};
 use leasehold_core::project::{
-    CallId, Folder, Guarantee, Now, Options, Profile, Settled, State, Strategy, fault,
+    CallId, Effect, Folder, Guarantee, Now, Options, Profile, Settled, State, Strategy, fault,
 };
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 
@@ -138,7 +140,6 @@ fn a_tab_that_slept_through_its_lease_cannot_act_and_does_not_harm_its_successor
 
 #[test]
 fn a_refused_save_makes_the_tab_read_only() {
-    use leasehold_core::project::guarded::{Loss, Outcome};
     let mut world = World::new(&[Web::Works]);
     world.acquire(0, &autosave());
     let claim = world.tabs[0].machine.claim(world.time()).unwrap();
@@ -228,6 +229,53 @@ fn the_holder_stops_before_others_may_come() {
     };
     assert!(world.tabs[0].machine.is_held(moment(25_999)));
     assert!(!world.tabs[0].machine.is_held(moment(26_000)));
+}
+
+#[test]
+fn law_08_a_late_answer_does_not_bring_a_lost_lease_back() {
+    for (answered, held) in [(25_999, true), (26_000, false)] {
+        let mut world = World::new(&[Web::Unsupported]);
+        world.acquire(0, &autosave());
+        let lease = world.lease(0);
+        let machine = &mut world.tabs[0].machine;
+        machine.handle_timeout(Now::both(START + 16_000));
+        let sent = std::iter::from_fn(|| machine.poll_effect()).find_map(|effect| match effect {
+            Effect::Guarded { ticket, .. } => Some(ticket),
+            _ => None,
+        });
+        let grant = Grant {
+            lease_id: lease.lease_id,
+            fence: lease.fence,
+            ttl: lease.ttl,
+            at: StoreTime::from_millis(START + 16_000),
+            after: None,
+        };
+        machine.handle_guarded(sent.unwrap(), Outcome::Renewed(grant), false, Now::both(START + answered));
+        assert_eq!(machine.is_held(Now::both(START + answered)), held, "answered after {answered} ms");
+        assert_eq!(machine.state() == State::Readonly, !held);
+    }
+}
+
+#[test]
+fn law_08_a_grant_that_comes_after_its_deadline_is_given_back() {
+    let mut world = World::new(&[Web::Unsupported]);
+    let now = world.time();
+    let machine = &mut world.tabs[0].machine;
+    machine.acquire(CallId(1), &Options { strategy: Strategy::FileLock, ..autosave() }, now);
+    let asked = std::iter::from_fn(|| machine.poll_effect()).find_map(|effect| match effect {
+        Effect::Guarded { ticket, action: Action::Acquire(bid) } => Some((ticket, bid)),
+        _ => None,
+    });
+    let (ticket, bid) = asked.unwrap();
+    let fence = Fence::new(1).unwrap();
+    let grant = Grant { lease_id: bid.lease_id, fence, ttl: bid.ttl, at: now.wall, after: None };
+    machine.handle_guarded(ticket, Outcome::Granted(grant), false, Now::both(START + 26_000));
+    assert_eq!((machine.lease(), machine.state()), (None, State::BackingOff));
+    let given_back = std::iter::from_fn(|| machine.poll_effect()).any(|effect| {
+        let claim = Claim { lease_id: bid.lease_id, fence };
+        matches!(effect, Effect::Guarded { action: Action::Release(back), .. } if back == claim)
+    });
+    assert!(given_back);
 }
 
 #[test]
