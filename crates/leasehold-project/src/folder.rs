@@ -174,14 +174,14 @@ impl Folder for ProjectFolder {
         }
     }
 
-    fn open_held(&mut self, fence: Fence) -> io::Result<bool> {
+    fn open_held(&mut self, fence: Fence) -> io::Result<()> {
         if self.held.contains_key(&fence) {
-            return Ok(false);
+            return Ok(());
         }
         let held = self.file(&file::held(fence), OFlags::RDWR | OFlags::CREATE)?;
         held.try_lock()?;
         self.held.insert(fence, held);
-        Ok(true)
+        Ok(())
     }
 
     /// Removed first, then closed: who opens it in between finds it locked, or finds nothing.
@@ -190,6 +190,10 @@ impl Folder for ProjectFolder {
             let _ = rustix::fs::unlinkat(&self.handle, file::held(fence), AtFlags::empty());
             drop(held);
         }
+    }
+
+    fn drop_held(&mut self, fence: Fence) {
+        self.held.remove(&fence);
     }
 
     fn sweep_held(&self, keep: Fence) -> io::Result<()> {

@@ -35,11 +35,14 @@ pub trait Folder: Send + 'static {
     /// Whether the holder of this fence lives.
     fn probe(&self, fence: Fence) -> Probe;
 
-    /// Opens the held file of this fence and keeps it open; answers whether it was not open before.
-    fn open_held(&mut self, fence: Fence) -> io::Result<bool>;
+    /// Opens the held file of this fence and keeps it open; fine if it is open already.
+    fn open_held(&mut self, fence: Fence) -> io::Result<()>;
 
     /// Closes the held file of this fence and removes it.
     fn close_held(&mut self, fence: Fence);
+
+    /// Closes the held file of this fence and leaves it there: a record that names it then belongs to a dead holder.
+    fn drop_held(&mut self, fence: Fence);
 
     /// Removes every held file that nobody has open, but this one.
     fn sweep_held(&self, keep: Fence) -> io::Result<()>;
@@ -80,54 +83,34 @@ fn decide_and_do<F: Folder>(
     let section = Section::new(action, &Found { lock: folder.read_lock(), guard: text });
     let probe = section.probe().map_or(Probe::Unknown, |fence| folder.probe(fence));
     let verdict = section.decide(probe, now);
-    take_steps(folder, guard, &verdict.steps)?;
+    let taken = take_steps(folder, guard, &verdict.steps);
+    // The step that failed may have taken effect.
+    if let (Err(_), Some(fence)) = (&taken, verdict.held()) {
+        folder.drop_held(fence);
+    }
+    taken.map_err(failed(IoKind::Write))?;
     Ok(verdict)
 }
 
-/// What became of the held file in this section.
-enum HeldFile {
-    AsBefore,
-    Opened(Fence),
-    Failed,
-}
-
-fn take_steps<F: Folder>(folder: &mut F, guard: &mut F::Guard, steps: &[Step]) -> Result<(), IoError> {
-    let mut held = HeldFile::AsBefore;
+fn take_steps<F: Folder>(folder: &mut F, guard: &mut F::Guard, steps: &[Step]) -> io::Result<()> {
+    let mut has_held = true;
     for step in steps {
-        match take_step(folder, guard, step, &mut held) {
-            Err(error) if step.may_fail() => tracing::debug!(%error, ?step, "a step that may fail did"),
-            Err(error) => {
-                if let HeldFile::Opened(fence) = held {
-                    folder.close_held(fence);
-                }
-                return Err(failed(IoKind::Write)(error));
+        match take_step(folder, guard, step, has_held) {
+            Err(error) if step.may_fail() => {
+                has_held = has_held && !matches!(step, Step::OpenHeld(_));
+                tracing::debug!(%error, ?step, "a step that may fail did");
             }
-            Ok(()) => {}
+            taken => taken?,
         }
     }
     Ok(())
 }
 
-fn take_step<F: Folder>(
-    folder: &mut F,
-    guard: &mut F::Guard,
-    step: &Step,
-    held: &mut HeldFile,
-) -> io::Result<()> {
+fn take_step<F: Folder>(folder: &mut F, guard: &mut F::Guard, step: &Step, has_held: bool) -> io::Result<()> {
     match step {
         Step::StoreFence { text } => folder.write_guard(guard, text),
-        Step::OpenHeld(fence) => {
-            let opened = folder.open_held(*fence);
-            *held = match opened {
-                Ok(true) => HeldFile::Opened(*fence),
-                Ok(false) => HeldFile::AsBefore,
-                Err(_) => HeldFile::Failed,
-            };
-            opened.map(|_| ())
-        }
-        Step::WriteLock { without_held, .. } if matches!(held, HeldFile::Failed) => {
-            folder.write_lock(without_held)
-        }
+        Step::OpenHeld(fence) => folder.open_held(*fence),
+        Step::WriteLock { without_held, .. } if !has_held => folder.write_lock(without_held),
         Step::WriteLock { text, .. } => folder.write_lock(text),
         Step::RemoveLock => folder.remove_lock(),
         Step::CloseHeld(fence) => {

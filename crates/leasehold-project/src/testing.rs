@@ -68,6 +68,7 @@ struct Inside {
     held: BTreeMap<Fence, bool>,
     files: BTreeMap<String, Vec<u8>>,
     fault: Option<(IoKind, String)>,
+    writes_happen_all_the_same: bool,
     programs: u8,
 }
 
@@ -107,6 +108,11 @@ impl MockFolder {
     /// From now on this goes wrong, until it is said again with `None`.
     pub fn set_fault(&self, fault: Option<(IoKind, &str)>) {
         self.inside().fault = fault.map(|(kind, said)| (kind, said.to_owned()));
+    }
+
+    /// The next write of `.lock` is reported as failed, and has happened.
+    pub fn fail_after_writing(&self) {
+        self.inside().writes_happen_all_the_same = true;
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -173,8 +179,12 @@ impl Folder for OpenedMock {
 
     fn write_lock(&self, text: &str) -> io::Result<()> {
         self.folder.fails(IoKind::Write)?;
-        self.folder.inside().lock = Some((text.to_owned(), self.folder.clock.now().wall));
-        Ok(())
+        let mut inside = self.folder.inside();
+        inside.lock = Some((text.to_owned(), self.folder.clock.now().wall));
+        match std::mem::take(&mut inside.writes_happen_all_the_same) {
+            true => Err(io::Error::other("the disk did not say whether it is written")),
+            false => Ok(()),
+        }
     }
 
     fn remove_lock(&self) -> io::Result<()> {
@@ -191,14 +201,21 @@ impl Folder for OpenedMock {
         }
     }
 
-    fn open_held(&mut self, fence: Fence) -> io::Result<bool> {
+    fn open_held(&mut self, fence: Fence) -> io::Result<()> {
         self.folder.inside().held.insert(fence, true);
-        Ok(self.held.insert(fence))
+        self.held.insert(fence);
+        Ok(())
     }
 
     fn close_held(&mut self, fence: Fence) {
         if self.held.remove(&fence) {
             self.folder.inside().held.remove(&fence);
+        }
+    }
+
+    fn drop_held(&mut self, fence: Fence) {
+        if self.held.remove(&fence) {
+            self.folder.inside().held.insert(fence, false);
         }
     }
 

@@ -172,3 +172,15 @@ fn a_disk_that_fails_makes_the_program_read_only_and_loses_nothing() {
     one.acquire(Options::default()).unwrap();
     one.save("a", b"2").unwrap();
 }
+
+// A write of `.lock` that was reported as failed and had happened left a lock that nobody could take before its time ran
+// out, because the held file was removed along with being closed: nobody could tell any more that its holder was gone.
+#[test]
+fn a_lock_that_was_written_by_a_write_that_failed_is_in_nobodys_way() {
+    let folder = MockFolder::new();
+    let (mut one, mut other) = (FakeProject::open(&folder, "one"), FakeProject::open(&folder, "other"));
+    folder.fail_after_writing();
+    assert!(one.acquire(once()).is_err());
+    assert!(folder.lock_text().is_some(), "it has happened");
+    other.acquire(once()).unwrap();
+}

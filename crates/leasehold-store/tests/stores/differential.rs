@@ -99,7 +99,9 @@ fn before_anything_is_forgotten(script: &[Step]) -> &[Step] {
 fn postgres_history(script: &[Step]) -> Option<Vec<String>> {
     runtime().block_on(async {
         let harness = PostgresHarness::start(Way::Direct).await?;
-        Some(same_history(&harness, script).await)
+        let history = same_history(&harness, script).await;
+        harness.drop_database().await;
+        Some(history)
     })
 }
 

@@ -108,6 +108,12 @@ impl PostgresHarness {
         self.connect().await.batch_execute(&sql).await.unwrap();
     }
 
+    /// Removes the database: a test that makes one for each of its scripts would fill the disk.
+    pub async fn drop_database(self) {
+        let sql = format!("DROP DATABASE {} WITH (FORCE)", self.database());
+        self.server.connect("postgres").await.batch_execute(&sql).await.unwrap();
+    }
+
     async fn crash(&self) {
         // Nothing of this test may hold up the others that wait for their turn.
         *self.clock_setter.lock().await = None;
