@@ -549,6 +549,9 @@ impl World {
             }
             return self.report(at, &job, Ok((verdict.outcome, verdict.skewed)));
         };
+        if self.troubled() && self.random.chance(4) {
+            self.plan(at, 3, What::Stop { notice: false });
+        }
         let fails = self.troubled() && !step.may_fail() && self.random.chance(20);
         let happens = !fails || self.random.chance(500);
         if happens {

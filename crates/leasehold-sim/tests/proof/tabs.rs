@@ -3,7 +3,7 @@
 use leasehold_sim::tabs::{Counts, run};
 
 /// So many worlds, of a quarter of an hour each.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 150;
 
 #[test]
 fn one_owner_in_every_world_of_tabs() {

@@ -253,6 +253,9 @@ fn law_08_a_late_answer_does_not_bring_a_lost_lease_back() {
         machine.handle_guarded(sent.unwrap(), Outcome::Renewed(grant), false, Now::both(START + answered));
         assert_eq!(machine.is_held(Now::both(START + answered)), held, "answered after {answered} ms");
         assert_eq!(machine.state() == State::Readonly, !held);
+        // The deadline counts from when the request was sent, 16 s, not from when it was answered.
+        assert_eq!(machine.is_held(Now::both(START + 41_999)), held);
+        assert!(!machine.is_held(Now::both(START + 42_000)));
     }
 }
 
