@@ -274,10 +274,10 @@ impl Rules {
                     job.status = Status::Queued;
                 }
             }
-            (Some(JobBug::RetryIsAnotherAttempt), JobCommand::Acquire(bid)) => {
-                if lease.is_some_and(|lease| lease.lease_id == bid.lease_id) {
-                    state.record.slot.lease = None;
-                }
+            (Some(JobBug::RetryIsAnotherAttempt), JobCommand::Acquire(bid))
+                if lease.is_some_and(|lease| lease.lease_id == bid.lease_id) =>
+            {
+                state.record.slot.lease = None;
             }
             (Some(JobBug::FailureForgets), JobCommand::Fail { claim, error, .. }) => {
                 return JobCommand::Fail { claim: *claim, error: error.clone(), retryable: false };
