@@ -32,11 +32,16 @@ impl Invalid {
 const QUOTED_CHARS: usize = 60;
 
 fn quoted(value: &str) -> String {
-    let mut shown: String = value.chars().take(QUOTED_CHARS).collect();
-    if shown.len() < value.len() {
-        shown.push('…');
+    let mut shown = String::from('"');
+    for c in value.chars().take(QUOTED_CHARS) {
+        match c {
+            '"' | '\\' => shown.extend(c.escape_default()),
+            _ if c.is_control() || is_invisible(c) => shown.extend(c.escape_default()),
+            _ => shown.push(c),
+        }
     }
-    format!("{shown:?}")
+    shown.push_str(if value.chars().nth(QUOTED_CHARS).is_some() { "…\"" } else { "\"" });
+    shown
 }
 
 /// What is leased: `door/name`, such as `doc/minutes`, `job/analyses/42` or `run/nightly-report`.

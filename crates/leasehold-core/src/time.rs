@@ -79,7 +79,7 @@ impl Ttl {
             .ok()
             .map(Self)
             .filter(|ttl| (Self::MIN..=Self::MAX).contains(ttl))
-            .ok_or_else(|| Invalid::new("TTL", &format!("{duration:?}"), TTL_RULE, TTL_FIX))
+            .ok_or_else(|| Invalid::new("TTL", &shown(duration), TTL_RULE, TTL_FIX))
     }
 
     /// A TTL of so many seconds.
@@ -100,6 +100,14 @@ impl Ttl {
     /// The same in milliseconds.
     pub const fn as_millis(self) -> u64 {
         self.0 as u64
+    }
+}
+
+/// A duration as [`Ttl::parse`] reads it.
+fn shown(duration: Duration) -> String {
+    match whole_millis(duration) {
+        millis if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
+        millis => format!("{millis}ms"),
     }
 }
 

@@ -340,8 +340,12 @@ fn named<T: Copy>(what: &'static str, text: Option<&str>, words: &[(T, &str)]) -
     if let Some((value, _)) = words.iter().find(|(_, word)| *word == text) {
         return Ok(Some(*value));
     }
-    let known: Vec<&str> = words.iter().map(|(_, word)| *word).collect();
-    Err(Invalid::new(what, text, "it is not known here", format!("write one of: {}", known.join(", "))))
+    let mut fix = String::from("write one of");
+    for (at, (_, word)) in words.iter().enumerate() {
+        fix.push_str(if at == 0 { ": " } else { ", " });
+        fix.push_str(word);
+    }
+    Err(Invalid::new(what, text, "it is not known here", fix))
 }
 
 fn refuse(what: &'static str, value: f64, rule: &str, fix: &str) -> Invalid {

@@ -150,9 +150,8 @@ impl Fields<'_> {
     }
 }
 
-#[allow(clippy::expect_used)] // a constant that parses
 pub(super) fn unknown_owner() -> Owner {
-    Owner::parse(UNKNOWN).expect("a name")
+    Owner::parse(UNKNOWN).unwrap_or_else(|_| unreachable!("a constant that parses"))
 }
 
 impl Record {
@@ -250,9 +249,8 @@ pub fn unknown(modified: StoreTime) -> Record {
     }
 }
 
-#[allow(clippy::expect_used)] // 1 is a fence
 fn fence_or_first(number: u64) -> Fence {
-    Fence::new(number).or_else(|_| Fence::new(1)).expect("a fence")
+    Fence::new(number.max(1)).unwrap_or(Fence::MAX)
 }
 
 /// The text of the guard: the last fence, twice and of a fixed width, because it is written in place and a crash may

@@ -66,6 +66,19 @@ impl Root {
     }
 }
 
+/// Refuses a path below the root that is no place to save: outside of the project, or a file of the lock itself.
+pub fn check_save(path: &str) -> Result<(), Invalid> {
+    let refuse = |rule: &str, fix: &str| Err(Invalid::new("path", path, rule, fix));
+    let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\\', '\0']);
+    if path.len() > Root::MAX_BYTES || !path.split('/').all(is_name) {
+        return refuse("a save stays inside of the project", "write it like `autosave/current.json`");
+    }
+    if path.split('/').any(|name| name.starts_with(file::LOCK)) {
+        return refuse("files that begin with `.lock` are the lock's own", "choose another name");
+    }
+    Ok(())
+}
+
 /// Refuses a folder that belongs to others. `path` is what the error shows; `names` are the parts of it, links resolved.
 pub fn check<'a>(names: impl IntoIterator<Item = &'a str>, path: &str) -> Result<(), Invalid> {
     for name in names {
@@ -109,6 +122,18 @@ mod tests {
         ] {
             let error = Root::parse(bad).unwrap_err().to_string();
             assert!(error.contains("never inside"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_save_stays_inside_of_the_project_and_leaves_the_lock_alone() {
+        for good in ["current.json", "autosave/history/2026-01-01T00:00:00Z.json", ".hidden", "a.lock"] {
+            assert!(check_save(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["", "/x", "x/", "../x", "a/../x", "a//b", "a\\b", ".lock", ".lock.guard", "a/.lock.held.1"]
+        {
+            assert!(check_save(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -163,24 +163,25 @@ pub struct EffectView {
 
 impl From<&Effect> for EffectView {
     fn from(effect: &Effect) -> Self {
-        let of = |what| Self { what, ..Self::default() };
+        let mut view = Self::default();
         match effect {
             Effect::RequestWebLock { ticket, steal } => {
-                Self { ticket: Some(ticket.0), steal: *steal, ..of("requestWebLock") }
+                (view.what, view.ticket, view.steal) = ("requestWebLock", Some(ticket.0), *steal);
             }
-            Effect::DropWebLock(ticket) => Self { ticket: Some(ticket.0), ..of("dropWebLock") },
-            Effect::Guarded { ticket, .. } => Self { ticket: Some(ticket.0), ..of("guarded") },
-            Effect::Emit(event) => Self { event: Some(Box::new(event.into())), ..of("emit") },
-            Effect::Broadcast(news) => Self { news: Some(news.into()), ..of("broadcast") },
+            Effect::DropWebLock(ticket) => (view.what, view.ticket) = ("dropWebLock", Some(ticket.0)),
+            Effect::Guarded { ticket, .. } => (view.what, view.ticket) = ("guarded", Some(ticket.0)),
+            Effect::Emit(event) => (view.what, view.event) = ("emit", Some(Box::new(event.into()))),
+            Effect::Broadcast(news) => (view.what, view.news) = ("broadcast", Some(news.into())),
             Effect::Settle { call, answer } => {
-                let (lease, error) = match answer {
-                    Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => (Some(lease.into()), None),
-                    Ok(Settled::Released) => (None, None),
-                    Err(error) => (None, Some(error.into())),
-                };
-                Self { call: Some(call.0), lease, error, ..of("settle") }
+                (view.what, view.call) = ("settle", Some(call.0));
+                match answer {
+                    Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => view.lease = Some(lease.into()),
+                    Ok(Settled::Released) => {}
+                    Err(error) => view.error = Some(error.into()),
+                }
             }
         }
+        view
     }
 }
 
@@ -379,45 +380,45 @@ impl From<&Event> for DialectsView {
     }
 }
 
+// Field by field: a struct of this size that is put together anew in every arm is moved about in every arm.
 impl From<&Event> for ProjectEventView {
     fn from(event: &Event) -> Self {
-        let base = Self { kind: event.name(), ..Self::default() };
+        let mut view = Self { kind: event.name(), ..Self::default() };
         match event {
-            Event::Attempt { operation, strategy, retry } => Self {
-                operation: Some(operation.as_str()),
-                strategy: Some(strategy.as_str()),
-                retry: Some(*retry),
-                ..base
-            },
+            Event::Attempt { operation, strategy, retry } => {
+                view.operation = Some(operation.as_str());
+                view.strategy = Some(strategy.as_str());
+                view.retry = Some(*retry);
+            }
             Event::Waiting { retry, delay } => {
-                Self { retry: Some(*retry), delay_ms: Some(whole_millis(*delay)), ..base }
+                view.retry = Some(*retry);
+                view.delay_ms = Some(whole_millis(*delay));
             }
             Event::Acquired(lease)
             | Event::Renewed(lease)
             | Event::ReleaseRequested(lease)
-            | Event::Released(lease) => Self { lease: Some(lease.into()), ..base },
-            Event::RenewScheduled { lease, next_heartbeat_in } => Self {
-                lease: Some(lease.into()),
-                next_heartbeat_in_ms: Some(whole_millis(*next_heartbeat_in)),
-                ..base
-            },
-            Event::Warning { warning, detail } => {
-                Self { warning: Some(warning.as_str()), detail: Some(detail.to_string()), ..base }
+            | Event::Released(lease) => view.lease = Some(lease.into()),
+            Event::RenewScheduled { lease, next_heartbeat_in } => {
+                view.lease = Some(lease.into());
+                view.next_heartbeat_in_ms = Some(whole_millis(*next_heartbeat_in));
             }
-            Event::Error { error, .. } => Self {
-                operation: Some(error.operation.as_str()),
-                error: Some(error.into()),
-                retryable: Some(error.retryable),
-                ..base
-            },
-            Event::ReadonlyEntered { reason, last_error, manual_steps } => Self {
-                reason: Some(reason.as_str()),
-                last_error: Some(last_error.into()),
-                manual_steps: *manual_steps,
-                ..base
-            },
-            Event::Available => base,
+            Event::Warning { warning, detail } => {
+                view.warning = Some(warning.as_str());
+                view.detail = Some(detail.to_string());
+            }
+            Event::Error { error, .. } => {
+                view.operation = Some(error.operation.as_str());
+                view.error = Some(error.into());
+                view.retryable = Some(error.retryable);
+            }
+            Event::ReadonlyEntered { reason, last_error, manual_steps } => {
+                view.reason = Some(reason.as_str());
+                view.last_error = Some(last_error.into());
+                view.manual_steps = *manual_steps;
+            }
+            Event::Available => {}
         }
+        view
     }
 }
 
@@ -436,22 +437,21 @@ impl From<&ServiceEvent> for ProjectEventView {
 
 impl From<&AutosaveEvent> for ProjectEventView {
     fn from(event: &AutosaveEvent) -> Self {
-        let base = Self { kind: event.name(), ..Self::default() };
+        let mut view = Self { kind: event.name(), ..Self::default() };
         match event {
-            AutosaveEvent::StateChanged { state } => Self { state: Some(state), ..base },
-            AutosaveEvent::Retry { attempt, retryable } => Self {
-                attempt: Some(attempt.number),
-                max_attempts: attempt.most,
-                retryable: Some(*retryable),
-                ..base
-            },
-            AutosaveEvent::Error { error, lease_id } => Self {
-                error: Some(ErrorOrCode::Code(error.code())),
-                retryable: Some(error.retryable),
-                lease_id: lease_id.map(|id| id.reveal()),
-                ..base
-            },
-            AutosaveEvent::Readonly { reason } => Self { reason: Some(reason.autosave()), ..base },
+            AutosaveEvent::StateChanged { state } => view.state = Some(state),
+            AutosaveEvent::Retry { attempt, retryable } => {
+                view.attempt = Some(attempt.number);
+                view.max_attempts = attempt.most;
+                view.retryable = Some(*retryable);
+            }
+            AutosaveEvent::Error { error, lease_id } => {
+                view.error = Some(ErrorOrCode::Code(error.code()));
+                view.retryable = Some(error.retryable);
+                view.lease_id = lease_id.map(|id| id.reveal());
+            }
+            AutosaveEvent::Readonly { reason } => view.reason = Some(reason.autosave()),
         }
+        view
     }
 }

@@ -24,7 +24,7 @@ use super::lease::{Answer, ProjectLease, Settled};
 use super::options::{Options, Profile};
 use crate::lease::Claim;
 use crate::name::{self, Fence, LeaseId, Owner};
-use crate::time::{HolderTime, Ttl};
+use crate::time::{HolderTime, Ttl, whole_millis};
 
 /// The lock of one tab on one folder.
 ///
@@ -427,7 +427,7 @@ fn newer(version: u64) -> String {
 }
 
 fn millis(duration: Duration) -> String {
-    format!("{} ms", duration.as_millis())
+    format!("{} ms", whole_millis(duration))
 }
 
 /// What is to be done, in order.
