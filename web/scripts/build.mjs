@@ -1,0 +1,31 @@
+// Builds dist/: the modules, minified one by one where they are shared, and their types. `cargo xtask web` compiles the
+// rules and puts leasehold.wasm beside them.
+
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+
+const web = fileURLToPath(new URL('..', import.meta.url));
+const dist = `${web}/dist`;
+
+mkdirSync(dist, { recursive: true });
+for (const name of readdirSync(dist)) {
+  if (name !== 'leasehold.wasm') rmSync(`${dist}/${name}`, { recursive: true });
+}
+
+await build({
+  absWorkingDir: web,
+  entryPoints: ['src/index.ts', 'src/worker.ts', 'src/testing.ts'],
+  outdir: dist,
+  bundle: true,
+  splitting: true,
+  chunkNames: 'shared-[hash]',
+  format: 'esm',
+  target: 'es2022',
+  minify: true,
+  legalComments: 'none',
+});
+
+const types = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { cwd: web, stdio: 'inherit' });
+process.exitCode = types.status ?? 1;

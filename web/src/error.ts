@@ -1,0 +1,66 @@
+// The errors that a caller catches. Which one it is, and what it says, the rules decide.
+
+/** An error as the rules tell it, and as it goes from the Worker to the page. */
+export interface ErrorView {
+  readonly name: string;
+  readonly code: string;
+  readonly retryable: boolean;
+  readonly operation: 'acquire' | 'renew' | 'release';
+  readonly message: string;
+  readonly said?: string;
+  readonly cause?: ErrorView;
+}
+
+/** What an error is made of. */
+export interface ErrorParams {
+  readonly code: string;
+  readonly retryable: boolean;
+  readonly operation?: 'acquire' | 'renew' | 'release';
+  readonly cause?: unknown;
+}
+
+/** What went wrong with a project lock. */
+export class ProjectLockError extends Error {
+  readonly code: string;
+  readonly retryable: boolean;
+  readonly operation: 'acquire' | 'renew' | 'release';
+
+  constructor(message: string, params: ErrorParams) {
+    super(message, params.cause === undefined ? {} : { cause: params.cause });
+    this.code = params.code;
+    this.retryable = params.retryable;
+    this.operation = params.operation ?? 'acquire';
+    this.name = new.target.name;
+  }
+}
+
+/** The lock was not got. */
+export class LockAcquisitionError extends ProjectLockError {}
+/** It is somebody else's. */
+export class LockConflictError extends ProjectLockError {}
+/** It was not kept. */
+export class LockRenewalError extends ProjectLockError {}
+/** It was not given back. */
+export class LockReleaseError extends ProjectLockError {}
+/** Nothing that can be tried again would help. */
+export class LockIrrecoverableError extends ProjectLockError {}
+
+const CLASSES: Record<string, typeof ProjectLockError> = {
+  LockAcquisitionError, LockConflictError, LockRenewalError, LockReleaseError, LockIrrecoverableError,
+};
+
+/** The error of a view. */
+export function errorOf(view: ErrorView): ProjectLockError {
+  const { name, message, code, retryable, operation, said } = view;
+  const cause = view.cause ? errorOf(view.cause) : said;
+  const error = new (CLASSES[name] ?? ProjectLockError)(message, { code, retryable, operation, cause });
+  error.name = name; // a minifier may have renamed the class
+  return error;
+}
+
+/** The view of an error, which can be sent. */
+export function viewOf({ name, code, retryable, operation, message, cause }: ProjectLockError): ErrorView {
+  const view = { name, code, retryable, operation, message };
+  if (cause === undefined) return view;
+  return { ...view, ...(cause instanceof ProjectLockError ? { cause: viewOf(cause) } : { said: String(cause) }) };
+}

@@ -1,0 +1,30 @@
+// The other end of a page's calls: hosts one project lock, and only passes on what is said.
+
+import { ProjectLockError, viewOf } from './error.js';
+import { createProjectLock } from './lock.js';
+import type { Method, ToHost, ToPage } from './remote.js';
+import { setWasm } from './wasm.js';
+
+/** Hosts a lock whose answers go to `send`; answers what is to hear the page's calls. */
+export function host(send: (message: ToPage) => void): (message: ToHost) => void {
+  const lock = createProjectLock();
+  const aborts = new Map<number, AbortController>();
+  lock.onTold = (told) => send({ told });
+
+  async function answer(call: number, method: Method, options: object | undefined): Promise<void> {
+    const abort = new AbortController();
+    aborts.set(call, abort);
+    try {
+      send({ call, value: await lock[method]({ ...options, signal: abort.signal } as never) });
+    } catch (error) {
+      send(error instanceof ProjectLockError ? { call, error: viewOf(error) } : { call, thrown: error });
+    }
+    aborts.delete(call);
+  }
+
+  return (message) => {
+    if ('wasmUrl' in message) setWasm(message.wasmUrl);
+    else if ('abort' in message) aborts.get(message.abort)?.abort();
+    else void answer(message.call, message.method, message.options);
+  };
+}

@@ -1,0 +1,417 @@
+// `createProjectLock`: does what the rules say, on the calling thread. It brings the time, the Web Lock and the files;
+// every decision is made in WebAssembly (leasehold-core, module `project`). It must never know better.
+
+import { errorOf, type ErrorView } from './error.js';
+import { Listeners, eventOf, type Told } from './event.js';
+import { FolderError, ProjectFolder, type Bytes, type Prepared, type Section, type Step } from './folder.js';
+import type { Channel, Clock, Directory, Locks } from './ports.js';
+import type {
+  Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
+  ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscription, ProjectLockTakeOverOptions,
+} from './types.js';
+import { rules, type Field, type Rules } from './wasm.js';
+import { withLock } from './with.js';
+
+/** What a lock is put into. What is left out is the browser's own; null says that there is none. */
+export interface Surroundings {
+  readonly locks?: Locks | null;
+  /** The top of the private files, in which `project/` is. */
+  readonly folder?: Directory | null;
+  /** Whether its files have access handles, if that cannot be seen: without them there is no guard. */
+  readonly accessHandles?: boolean;
+  readonly clock?: Clock;
+  /** Makes the channel between tabs; null for none. */
+  readonly channel?: ((name: string) => Channel) | null;
+}
+
+/** A project lock on the calling thread. */
+export function createProjectLock(surroundings: Surroundings = {}): LocalProjectLock {
+  return new LocalProjectLock(surroundings);
+}
+
+const DEFAULT_ROOT = 'project';
+const DEFAULT_NAME = 'imgponic:project';
+
+/** All that can be done, by one machine for each folder. */
+export class LocalProjectLock implements ProjectLock {
+  readonly #listeners = new Listeners();
+  readonly #machines = new Map<string, Promise<Machine>>();
+  readonly #surroundings: Surroundings;
+
+  /** @internal */
+  constructor(surroundings: Surroundings) {
+    this.#surroundings = surroundings;
+  }
+
+  async acquireProjectLock(options: ProjectLockAcquireOptions = {}): Promise<ProjectLockGrant> {
+    return (await this.#machine(options)).acquire('acquire', options);
+  }
+
+  async takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): Promise<ProjectLockGrant> {
+    return (await this.#machine(options)).acquire('takeOver', options);
+  }
+
+  async renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
+    const machine = await this.#machineOf(lease);
+    return machine.call<ProjectLockLease>('renew', lease.leaseId, extendByMs);
+  }
+
+  async releaseProjectLock({ lease, force }: ProjectLockReleaseOptions): Promise<void> {
+    const machine = await this.#machineOf(lease);
+    await machine.call('release', lease.leaseId, force);
+  }
+
+  withProjectLock<T>(
+    options: ProjectLockAcquireOptions | undefined,
+    work: (lease: ProjectLockLease, signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    return withLock(this, options, work);
+  }
+
+  async commitProjectFile(commit: ProjectFileCommit): Promise<void> {
+    await (await this.#machineOf(commit.lease)).commit(commit);
+  }
+
+  subscribeLockEvents(listener: ProjectLockEventListener, options: { dialect?: Dialect } = {}): ProjectLockSubscription {
+    return this.#listeners.add(listener, options.dialect);
+  }
+
+  /** Looks again whether the project is free, for a tab that is read-only. */
+  async refresh(): Promise<void> {
+    await this.#all((machine) => machine.tell('refresh'));
+  }
+
+  /** The page is about to be frozen, or put into the back/forward cache. */
+  async freeze(): Promise<void> {
+    await this.#all((machine) => machine.tell('frozen'));
+  }
+
+  /** The page is back. */
+  async resume(): Promise<void> {
+    await this.#all((machine) => machine.tell('resumed'));
+  }
+
+  /** @internal Hears every event in all dialects. */
+  onTold: ((told: Told) => void) | undefined;
+
+  async #all(work: (machine: Machine) => void): Promise<void> {
+    for (const machine of this.#machines.values()) work(await machine);
+  }
+
+  #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: ProjectLockAcquireOptions): Promise<Machine> {
+    const key = JSON.stringify([root, lockName]);
+    const known = this.#machines.get(key);
+    if (known) return known;
+    const tell = (told: Told) => {
+      this.#listeners.tell(told);
+      this.onTold?.(told);
+    };
+    const machine = Machine.open(this.#surroundings, root, lockName, tell);
+    this.#machines.set(key, machine);
+    machine.catch(() => this.#machines.delete(key));
+    return machine;
+  }
+
+  /** The machine that gave this lease. A lease of another page is nobody's here; the first machine says so. */
+  async #machineOf(lease: ProjectLockLease): Promise<Machine> {
+    const machines = await Promise.all(this.#machines.values());
+    return machines.find((machine) => machine.gave(lease)) ?? this.#machine({});
+  }
+}
+
+/** What the rules answer to anything. */
+interface Answer {
+  readonly invalid?: string;
+  readonly effects?: readonly Effect[];
+  readonly timeoutMs?: number;
+  readonly probe?: number;
+  readonly steps?: readonly Step[];
+  readonly error?: ErrorView;
+}
+
+/** What the rules want to have done: `do`, and whatever of the rest it has. */
+interface Effect {
+  readonly do: 'requestWebLock' | 'dropWebLock' | 'guarded' | 'emit' | 'broadcast' | 'settle';
+  readonly ticket?: number;
+  readonly steal?: boolean;
+  readonly event?: Told;
+  readonly news?: News;
+  readonly call?: number;
+  readonly lease?: ProjectLockLease;
+  readonly error?: ErrorView;
+}
+
+interface Call {
+  resolve(lease: ProjectLockLease | undefined): void;
+  reject(error: Error): void;
+}
+
+/** One machine of the rules, and the hands that do what it says. */
+class Machine {
+  readonly #rules: Rules;
+  readonly #clock: Clock;
+  readonly #locks: Locks | null;
+  readonly #lockName: string;
+  readonly #folder: ProjectFolder | null;
+  readonly #channel: Channel | null;
+  readonly #tell: (told: Told) => void;
+  readonly #calls = new Map<number, Call>();
+  readonly #webLocks = new Map<number, () => void>();
+  readonly #given = new Set<string>();
+  #onReadonly: ProjectLockAcquireOptions['onReadonly'];
+  #lastCall = 0;
+  #stopTimer = () => {};
+
+  static async open(
+    surroundings: Surroundings, root: string, lockName: string, tell: (told: Told) => void,
+  ): Promise<Machine> {
+    const around = await lookAround(surroundings);
+    const machine = new Machine(await rules(), around, root, lockName, tell);
+    const folder = around.folder === null ? around.why : around.guarded ? 'guarded' : 'advisory';
+    machine.tell('open', owner(), root, folder, ...crypto.getRandomValues(new Uint32Array(4)));
+    return machine;
+  }
+
+  private constructor(rules: Rules, around: Around, root: string, lockName: string, tell: (told: Told) => void) {
+    this.#rules = rules;
+    this.#clock = around.clock;
+    this.#locks = around.locks;
+    this.#lockName = lockName;
+    this.#folder = around.folder && new ProjectFolder(around.folder, root.split('/'), around.clock, around.guarded);
+    this.#channel = around.channel?.(`leasehold:${lockName}:${root}`) ?? null;
+    if (this.#channel) this.#channel.onmessage = ({ data }) => this.#hear(data as News);
+    this.#channel?.unref?.();
+    this.#tell = tell;
+  }
+
+  /** Whether this machine gave that lease. */
+  gave(lease: ProjectLockLease): boolean {
+    return this.#given.has(lease.leaseId);
+  }
+
+  /** Acquires or takes over; the caller's signal ends it. */
+  async acquire(how: 'acquire' | 'takeOver', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
+    const { signal, onReadonly, seen, reason } = options;
+    this.#onReadonly = onReadonly ?? this.#onReadonly;
+    const answer = this.call<ProjectLockLease>(how, ...fieldsOf(options), seen, reason);
+    const call = this.#lastCall;
+    const abort = () => { this.tell('abort', call); };
+    if (signal?.aborted) abort();
+    signal?.addEventListener('abort', abort);
+    try {
+      const lease = await answer;
+      return { lease, didFallback: lease.viaFallback };
+    } finally {
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  /** A call that is answered later. */
+  call<T>(word: string, ...fields: Field[]): Promise<T> {
+    const call = ++this.#lastCall;
+    return new Promise((resolve, reject) => {
+      this.#calls.set(call, { resolve: (lease) => resolve(lease as T), reject });
+      try {
+        this.tell(word, call, ...fields);
+      } catch (error) {
+        this.#calls.delete(call);
+        reject(error);
+      }
+    });
+  }
+
+  /** Saves, if the lease is still good. */
+  async commit({ lease, path, data }: ProjectFileCommit): Promise<void> {
+    const claim = [lease.leaseId, lease.fence];
+    this.tell('claim', ...claim, path);
+    const folder = this.#folder;
+    if (!folder) throw new TypeError('there is no folder here to save in: save elsewhere, and check the fence there');
+    const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data as Bytes;
+    let file: Prepared | undefined;
+    try {
+      file = await folder.prepare(path, lease.fence, bytes);
+      await folder.guarded(async (section) => {
+        await this.#decide(section, 'saveSection', ...claim);
+        await file?.swap();
+      });
+    } catch (error) {
+      await file?.drop().catch(() => {});
+      // What the browser said: no space, no permission.
+      throw error instanceof FolderError && error.cause instanceof DOMException ? error.cause : error;
+    }
+  }
+
+  /** Tells the rules something, and does what they answer. */
+  tell(word: string, ...fields: Field[]): Answer {
+    const [wall, monotonic] = [Math.floor(this.#clock.now()), Math.floor(this.#clock.monotonic())];
+    const answer = this.#rules<Answer>(wall, monotonic, word, ...fields);
+    if (answer.invalid) throw new TypeError(answer.invalid);
+    this.#stopTimer();
+    if (answer.timeoutMs !== undefined) this.#stopTimer = this.#clock.after(answer.timeoutMs, () => { this.tell('timeout'); });
+    for (const effect of answer.effects ?? []) this.#do(effect);
+    if (answer.error) throw errorOf(answer.error);
+    return answer;
+  }
+
+  #do(effect: Effect): void {
+    const { ticket = 0, event } = effect;
+    switch (effect.do) {
+      case 'requestWebLock': return void this.#requestWebLock(ticket, effect.steal ?? false);
+      case 'dropWebLock': return this.#webLocks.get(ticket)?.();
+      case 'guarded': return void this.#guarded(ticket);
+      case 'emit': return event && this.#emit(event);
+      case 'broadcast': return this.#channel?.postMessage(effect.news);
+      case 'settle': return this.#settle(effect);
+    }
+  }
+
+  /** Requests the Web Lock, and keeps it until it is dropped. */
+  async #requestWebLock(ticket: number, steal: boolean): Promise<void> {
+    const report = (result: string, said = '') => { this.tell('webLock', ticket, result, said); };
+    const abort = new AbortController();
+    let [granted, dropped] = [false, false];
+    let release = () => {};
+    this.#webLocks.set(ticket, () => {
+      dropped = true;
+      this.#webLocks.delete(ticket);
+      release();
+      abort.abort();
+    });
+    try {
+      await null; // the rules are not told anything while they are being asked
+      if (!this.#locks) return report('unsupported');
+      const options = { mode: 'exclusive' as const, ...(steal ? { steal } : { signal: abort.signal }) };
+      await this.#locks.request(this.#lockName, options, async () => {
+        if (dropped) return;
+        granted = true;
+        report('granted');
+        await new Promise<void>((resolve) => { release = resolve; });
+      });
+    } catch (error) {
+      if (dropped) return;
+      if (granted) report('stolen');
+      else report((error as Error).name === 'NotSupportedError' ? 'unsupported' : 'denied', String(error));
+    }
+  }
+
+  /** Runs a guarded section, and reports what it came to. */
+  async #guarded(ticket: number): Promise<void> {
+    try {
+      await this.#folder?.guarded((section) => this.#decide(section, 'section', ticket));
+      this.tell('guarded', ticket);
+    } catch (error) {
+      const kind = error instanceof FolderError ? error.kind : 'write';
+      this.tell('ioError', ticket, kind, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Reads, lets the rules decide, and does what they decided. */
+  async #decide(section: Section, word: string, ...fields: Field[]): Promise<void> {
+    const { guard, modified, text, unreadable } = await section.read();
+    const { probe } = this.tell(word, ...fields, guard, modified, text, unreadable);
+    const held = probe === undefined ? 'unknown' : await section.probe(probe);
+    const { steps = [] } = this.tell('decide', held);
+    await section.perform(steps);
+  }
+
+  /** Another tab said something. */
+  #hear(news: News): void {
+    try {
+      this.tell('news', news.fence, news.owner);
+    } catch {
+      // It is advice, and another version may say it in other words.
+    }
+  }
+
+  #emit(told: Told): void {
+    const { type, lease } = told.lock;
+    if (type === 'lock:acquired' && lease) this.#given.add(lease.leaseId);
+    if (type === 'lock:readonly-entered') this.#onReadonly?.(eventOf(told.lock));
+    this.#tell(told);
+  }
+
+  #settle({ call = 0, lease, error }: Effect): void {
+    const waiting = this.#calls.get(call);
+    this.#calls.delete(call);
+    if (error) waiting?.reject(errorOf(error));
+    else waiting?.resolve(lease);
+  }
+}
+
+/** What tabs tell each other. */
+interface News {
+  readonly fence: number;
+  readonly owner?: string;
+}
+
+/** The options, in the order in which the rules take them. */
+function fieldsOf(options: ProjectLockAcquireOptions): Field[] {
+  const retry = options.retryPolicy;
+  return [
+    options.profile, options.maxWaitMs, options.webLockTimeoutMs, retry?.initialDelayMs, retry?.maxDelayMs,
+    retry?.multiplier, retry?.maxAttempts, options.ttlMs, options.renewIntervalMs ?? options.heartbeatIntervalMs,
+    options.preferredStrategy, options.reentrant, options.autoResume, options.allowAdvisory,
+  ];
+}
+
+/** What was found around. */
+interface Around {
+  readonly locks: Locks | null;
+  readonly folder: Directory | null;
+  readonly guarded: boolean;
+  readonly why: string;
+  readonly clock: Clock;
+  readonly channel: ((name: string) => Channel) | null;
+}
+
+const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  after: (ms, work) => {
+    const timer = setTimeout(work, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
+async function lookAround({ locks, folder, accessHandles, clock = systemClock, channel }: Surroundings): Promise<Around> {
+  const found = folder === undefined ? await privateFiles() : { folder, why: 'no-folder' };
+  const broadcast = typeof BroadcastChannel === 'undefined' ? null : (name: string) => new BroadcastChannel(name) as Channel;
+  const own = UNAVAILABLE.includes(found.why) ? null : globalThis.navigator?.locks as Locks | undefined ?? null;
+  return {
+    locks: locks === undefined ? own : locks,
+    ...found,
+    guarded: accessHandles ?? hasAccessHandles(found.folder),
+    clock,
+    channel: channel === undefined ? broadcast : channel,
+  };
+}
+
+/** Where a project cannot be: a Web Lock alone would only pretend. */
+const UNAVAILABLE = ['insecure-context', 'opaque-origin', 'private-window'];
+
+/** The private files of the origin, or why there are none. */
+async function privateFiles(): Promise<{ folder: Directory | null; why: string }> {
+  const none = (why: string) => ({ folder: null, why });
+  if (globalThis.origin === 'null') return none('opaque-origin');
+  if (!globalThis.isSecureContext) return none('insecure-context');
+  if (!navigator.storage?.getDirectory) return none('no-private-file-system');
+  try {
+    return { folder: await navigator.storage.getDirectory() as unknown as Directory, why: '' };
+  } catch (error) {
+    // Firefox refuses its private files in a private window.
+    return none((error as Error).name === 'SecurityError' ? 'private-window' : String(error));
+  }
+}
+
+/** Access handles are there in Workers alone, and in browsers since 2023. */
+function hasAccessHandles(folder: Directory | null): boolean {
+  const global = globalThis as { FileSystemDirectoryHandle?: Function; FileSystemFileHandle?: Function };
+  const isReal = global.FileSystemDirectoryHandle && folder instanceof global.FileSystemDirectoryHandle;
+  return !isReal || 'createSyncAccessHandle' in (global.FileSystemFileHandle?.prototype ?? {});
+}
+
+/** Who this tab is, as `.lock` shows it. The private files are the origin's own, so a random name says as much as a hash. */
+function owner(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+}

@@ -1,0 +1,22 @@
+// What a page and the host of its lock say to each other. Everything here can be sent by `postMessage`.
+
+import type { ErrorView } from './error.js';
+import type { Told } from './event.js';
+
+/** The calls that go to the host. */
+export type Method =
+  | 'acquireProjectLock' | 'takeOverProjectLock' | 'renewProjectLock' | 'releaseProjectLock' | 'commitProjectFile'
+  | 'refresh' | 'freeze' | 'resume';
+
+/** From the page. */
+export type ToHost =
+  | { readonly wasmUrl: string | undefined }
+  | { readonly call: number; readonly method: Method; readonly options: object | undefined }
+  | { readonly abort: number };
+
+/** From the host. */
+export type ToPage =
+  | { readonly call: number; readonly value: unknown }
+  | { readonly call: number; readonly error: ErrorView }
+  | { readonly call: number; readonly thrown: unknown }
+  | { readonly told: Told };

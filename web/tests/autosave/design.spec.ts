@@ -1,0 +1,100 @@
+// The cases of 002 section 8.
+
+import { expect, test } from 'vitest';
+import { EventCollector, FakeTimer, MockOPFS } from '../../src/testing.js';
+import { OTHER, Tab, codeOf, told } from '../helpers.js';
+
+/** The record of a tab that lives. */
+function foreign(tab: Tab): string {
+  return JSON.stringify({
+    version: 1, leaseId: OTHER, owner: 'other', updatedAt: new Date(tab.clock.now()).toISOString(), ttlSeconds: 30,
+  });
+}
+
+test('normal: Web Lock, lease renewed, released', async () => {
+  const tab = new Tab();
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  await tab.clock.advance(21_000);
+  const renewed = tab.heard().of('lock:renewed').map((event) => event.lease);
+  expect(renewed[0]).toMatchObject({ leaseId: lease.leaseId, expiresAt: lease.expiresAt + 20_000 });
+  await tab.run(tab.lock.releaseProjectLock({ lease }));
+  expect(tab.heard('autosave').events.map(({ state }) => state)).toEqual(['acquired', 'renewed', 'released']);
+});
+
+test('conflict: Web Lock denied, and another UUID in project/.lock: read-only', async () => {
+  const tab = new Tab();
+  tab.locks.queue.push('denied', 'denied', 'denied');
+  tab.opfs.write('project/.lock', foreign(tab));
+  expect(await codeOf(tab.run(tab.lock.acquireProjectLock()))).toBe('acquire-timeout');
+  const types = tab.heard('autosave').types();
+  expect(types.at(-1)).toBe('autosave.lock.readonly');
+  expect(types.at(-2)).toBe('autosave.lock.retry');
+  expect(told(tab.heard('autosave').events)).toMatchSnapshot();
+});
+
+test('the TTL is over: LockRenewalError, then read-only', async () => {
+  const tab = new Tab({ webLocks: false });
+  await tab.run(tab.lock.acquireProjectLock());
+  tab.clock.jump(27_000);
+  await tab.clock.advance(1);
+  const [error] = tab.heard().of('lock:error').map((event) => event.error as Error);
+  expect(error?.name).toBe('LockRenewalError');
+  expect(tab.heard('autosave').types().slice(-2)).toEqual(['autosave.lock.retry', 'autosave.lock.readonly']);
+});
+
+test('free after 28 s of 30, by content and by mtime', async () => {
+  const tab = new Tab({ webLocks: false });
+  tab.opfs.write('project/.lock', foreign(tab));
+  const once = { retryPolicy: { maxAttempts: 1 } };
+  await tab.clock.advance(27_999);
+  expect(await codeOf(tab.run(tab.lock.acquireProjectLock(once)))).toBe('acquire-timeout');
+  tab.opfs.setMtime('project/.lock', tab.clock.now());
+  await tab.clock.advance(1);
+  expect(await codeOf(tab.run(tab.lock.acquireProjectLock(once)))).toBe('acquire-timeout');
+  expect(tab.heard().of('lock:warning').map(({ warning }) => warning)).toContain('clock-skew');
+  tab.opfs.setMtime('project/.lock', tab.clock.now() - 28_000);
+  await expect(tab.run(tab.lock.acquireProjectLock(once))).resolves.toMatchObject({ didFallback: true });
+});
+
+test('a browser that crashed: the next start finds the old leaseId and takes the project at once', async () => {
+  const tab = new Tab();
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  tab.crash();
+  const next = new Tab({ beside: tab });
+  expect(next.record()).toMatchObject({ leaseId: lease.leaseId, held: true });
+  const start = next.clock.now();
+  const { lease: taken } = await next.run(next.lock.acquireProjectLock());
+  expect(next.clock.now()).toBe(start);
+  expect(taken.fence).toBeGreaterThan(lease.fence);
+  expect(next.opfs.files()).not.toContain(`project/.lock.held.${lease.fence}`);
+});
+
+test('nothing is written outside of project/, and nothing into a log', async () => {
+  const tab = new Tab();
+  tab.opfs.write('workflow-cookbook/logs/day8.jsonl', '{"event":"x"}\n');
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  await tab.clock.advance(60_000);
+  await tab.run(tab.lock.commitProjectFile({ lease, path: 'autosave/current.json', data: '{}' }));
+  await tab.run(tab.lock.releaseProjectLock({ lease }));
+  expect(tab.opfs.writes.filter((path) => !path.startsWith('project/'))).toEqual([]);
+  expect(tab.opfs.read('workflow-cookbook/logs/day8.jsonl')).toBe('{"event":"x"}\n');
+});
+
+test.each(['collector', 'analyzer/x', 'workflow-cookbook/logs', 'my/logs', '../project', '', '/project'])(
+  'the root %j is refused', async (root) => {
+    const tab = new Tab();
+    await expect(tab.run(tab.lock.acquireProjectLock({ root }))).rejects.toThrow('root');
+    expect(tab.opfs.writes).toEqual([]);
+  });
+
+test.each(['../outside.json', 'a/../../x', '', '/x', '.lock', '.lock.guard'])('the path %j is no place to save', async (path) => {
+  const tab = new Tab();
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  const before = tab.opfs.writes.length;
+  await expect(tab.run(tab.lock.commitProjectFile({ lease, path, data: '' }))).rejects.toThrow(TypeError);
+  expect(tab.opfs.writes).toHaveLength(before);
+});
+
+test('the helpers are there under their names', () => {
+  for (const Helper of [MockOPFS, FakeTimer, EventCollector]) expect(new Helper()).toBeDefined();
+});

@@ -1,0 +1,142 @@
+// Real browsers behind one small interface: Debian's Chromium through playwright-core, its Firefox through puppeteer-core.
+
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+import puppeteer from 'puppeteer-core';
+
+/** Which browser. */
+export type Kind = 'chromium' | 'firefox';
+
+const PROGRAMS = {
+  chromium: process.env['CHROMIUM'] ?? '/usr/bin/chromium',
+  firefox: process.env['FIREFOX'] ?? '/usr/bin/firefox-esr',
+};
+const CHROMIUM_ARGUMENTS = [
+  '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync', '--host-resolver-rules=MAP insecure.test 127.0.0.1',
+];
+
+/** One tab. */
+export interface Tab {
+  /** Runs a function in the page, with an argument that can be sent there. */
+  run<Answer, Argument>(work: (argument: Argument) => Answer | Promise<Answer>, argument: Argument): Promise<Answer>;
+  /** Closes it, as a user does. */
+  close(): Promise<void>;
+  /** Crashes its renderer. Chromium alone. */
+  crash(): Promise<void>;
+  /** Goes to another page. */
+  away(url: string): Promise<void>;
+  /** Goes back to the page before, which may come from the back/forward cache. */
+  back(): Promise<void>;
+}
+
+/** One browser with a profile of its own. */
+export interface Browser {
+  readonly kind: Kind;
+  open(url: string): Promise<Tab>;
+  close(): Promise<void>;
+  /** The processes in which a Worker runs. Chromium alone. */
+  workers(): number[];
+}
+
+/** Whether this browser is installed. */
+export function isInstalled(kind: Kind): boolean {
+  return existsSync(PROGRAMS[kind]);
+}
+
+/** Starts a browser, in a private window if wanted (Firefox alone). */
+export async function start(kind: Kind, options: { isPrivate?: boolean } = {}): Promise<Browser> {
+  // Firefox waits for the disk after every change in the private file system. In memory, the tests measure the lock.
+  const profile = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'leasehold-'));
+  const browser = await (kind === 'chromium' ? startChromium(profile) : startFirefox(profile, options.isPrivate ?? false));
+  return {
+    ...browser,
+    workers: () => renderersBelow(profile).filter(hasWorker),
+    close: async () => {
+      await browser.close();
+      rmSync(profile, { recursive: true, force: true, maxRetries: 10 });
+    },
+  };
+}
+
+async function startChromium(profile: string): Promise<Omit<Browser, 'workers'>> {
+  const context = await chromium.launchPersistentContext(profile, {
+    executablePath: PROGRAMS.chromium, headless: true, args: CHROMIUM_ARGUMENTS,
+    ignoreDefaultArgs: ['--disable-back-forward-cache'],
+  });
+  return {
+    kind: 'chromium',
+    close: () => context.close(),
+    open: async (url) => {
+      const page = await context.newPage();
+      await page.goto(url);
+      const session = () => context.newCDPSession(page);
+      return {
+        run: (work, argument) => page.evaluate(work as never, argument) as never,
+        close: () => page.close(),
+        away: async (to) => { await page.goto(to); },
+        back: () => back(page),
+        crash: async () => {
+          const crashed = page.waitForEvent('crash');
+          (await session()).send('Page.crash').catch(() => {});
+          await crashed;
+        },
+      };
+    },
+  };
+}
+
+async function startFirefox(profile: string, isPrivate: boolean): Promise<Omit<Browser, 'workers'>> {
+  const browser = await puppeteer.launch({
+    browser: 'firefox', executablePath: PROGRAMS.firefox, headless: true, userDataDir: profile,
+    extraPrefsFirefox: { 'browser.privatebrowsing.autostart': isPrivate },
+  });
+  return {
+    kind: 'firefox',
+    close: () => browser.close(),
+    open: async (url) => {
+      const page = await browser.newPage();
+      await page.goto(url);
+      return {
+        run: (work, argument) => page.evaluate(work as never, argument as never) as never,
+        close: () => page.close(),
+        away: async (to) => { await page.goto(to); },
+        back: () => back(page),
+        crash: () => Promise.reject(new Error('Firefox has no command to crash a tab')),
+      };
+    },
+  };
+}
+
+/** Goes back. A page from the cache never says that it was loaded, so what is waited for is that its script answers. */
+async function back(page: { evaluate(code: string): Promise<unknown> }): Promise<void> {
+  page.evaluate('history.back()').catch(() => {});
+  for (;;) {
+    const answers = page.evaluate('typeof tab').catch(() => 'not yet');
+    const patience = new Promise((resolve) => setTimeout(resolve, 500, 'not yet'));
+    if (await Promise.race([answers, patience]) === 'object') return;
+  }
+}
+
+/** The renderers that descend from the browser with this profile. */
+function renderersBelow(profile: string): number[] {
+  const lines = execFileSync('ps', ['-eo', 'pid=,ppid=,args='], { encoding: 'utf8' }).trim().split('\n');
+  const all = lines.map((line) => {
+    const [, pid, parent, command = ''] = /^\s*(\d+)\s+(\d+)\s+(.*)$/.exec(line) ?? [];
+    return { pid: Number(pid), parent: Number(parent), command };
+  });
+  const descends = (pid: number): boolean => {
+    const found = all.find((process) => process.pid === pid);
+    return found !== undefined && (found.command.includes(profile) || descends(found.parent));
+  };
+  return all.filter(({ command, pid }) => command.includes('--type=renderer') && descends(pid)).map(({ pid }) => pid);
+}
+
+/** Chromium names its threads. */
+function hasWorker(pid: number): boolean {
+  const threads = readdirSync(`/proc/${pid}/task`);
+  return threads.some((thread) => readFileSync(`/proc/${pid}/task/${thread}/comm`, 'utf8').startsWith('DedicatedWorker'));
+}

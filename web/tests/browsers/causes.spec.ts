@@ -1,0 +1,156 @@
+// Each real cause by which a lock cannot be had, or is lost, in real browsers.
+
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { isInstalled, start, type Browser, type Kind, type Tab } from './browsers.js';
+import { TestServer } from './server.js';
+
+let server: TestServer;
+beforeAll(async () => { server = await TestServer.start(); });
+afterAll(() => server.stop());
+
+/** Acquires, and answers what came of it. */
+function acquire(tab: Tab, options: object = {}): Promise<Record<string, unknown>> {
+  return tab.run((options) => globalThis.tab.leasehold.acquireProjectLock(options).then(
+    ({ lease }) => ({ lease, guarantee: lease.guarantee }),
+    (error) => ({ code: error.code, cause: String(error.cause), name: error.name, message: error.message }),
+  ), options) as Promise<Record<string, unknown>>;
+}
+
+describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
+  let browser: Browser;
+  beforeAll(async () => { if (isInstalled(kind)) browser = await start(kind); });
+  afterAll(async () => { await browser?.close(); });
+  const open = (origin: string, worker = ''): Promise<Tab> =>
+    browser.open(`${server.page(origin)}?who=x${worker && `&worker=${worker}`}`);
+
+  test.skipIf(!isInstalled(kind))('an abort of the caller\'s own ends a wait', async () => {
+    const [holder, tab] = [await open('abort'), await open('abort')];
+    await acquire(holder);
+    const code = await tab.run(async () => {
+      const abort = new AbortController();
+      const call = globalThis.tab.leasehold.acquireProjectLock({ signal: abort.signal, webLockTimeoutMs: 60_000 });
+      await globalThis.tab.heard('lock:attempt');
+      abort.abort();
+      return call.then(() => 'none', (error) => error.code as string);
+    }, null);
+    expect(code).toBe('web-lock-aborted');
+  });
+
+  test.skipIf(!isInstalled(kind))('a stolen Web Lock does not end the lease', async () => {
+    const [holder, thief] = [await open('stolen'), await open('stolen')];
+    expect(await holder.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');
+    await thief.run(() => navigator.locks.request('imgponic:project', { steal: true }, () => 'mine'), null);
+    expect(await holder.run(() => globalThis.tab.save('still mine'), null)).toBe('saved');
+    expect(await acquire(thief, { retryPolicy: { maxAttempts: 1 }, webLockTimeoutMs: 50 })).toMatchObject({ code: 'acquire-timeout' });
+  });
+
+  test.skipIf(!isInstalled(kind))('a take-over: the other tab hears of it, and cannot save', async () => {
+    const [holder, taker] = [await open('take'), await open('take')];
+    expect(await holder.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');
+    const taken = await taker.run(() => globalThis.tab.leasehold.takeOverProjectLock({ reason: 'a test' }).then(({ lease }) => lease.fence), null);
+    expect(taken).toBeGreaterThan(0);
+    await holder.run(() => globalThis.tab.heard('lock:readonly-entered'), null);
+    expect(await holder.run(() => globalThis.tab.save('too late'), null)).toBe('lease-stale');
+  });
+
+  test.skipIf(!isInstalled(kind))('a page that was left is no holder: the next tab has the project, and it cannot save', async () => {
+    const [tab, next] = [await open('left'), await open('left')];
+    expect(await tab.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');
+    await tab.away(server.page('elsewhere', 'leave'));
+    expect(await next.run(() => globalThis.tab.attempt({ options: { webLockTimeoutMs: 2_000 } }), null)).toBe('owner');
+    await tab.back();
+    expect(await tab.run(() => globalThis.tab.save('too late'), null)).toMatch(/^(lease-stale|no lease)$/);
+    expect(await next.run(() => globalThis.tab.save('mine'), null)).toBe('saved');
+  });
+
+  test.skipIf(!isInstalled(kind))('no access handles: refused, unless advice is enough', async () => {
+    const tab = await open('advisory', 'no-access-handles');
+    expect(await acquire(tab)).toMatchObject({ code: 'fallback-open-failed', cause: expect.stringContaining('allowAdvisory') });
+    expect(await acquire(tab, { allowAdvisory: true })).toMatchObject({ guarantee: 'advisory' });
+  });
+
+  test.skipIf(!isInstalled(kind))('no private files: the Web Lock alone', async () => {
+    const [tab, other] = [await open('nofiles', 'no-files'), await open('nofiles', 'no-files')];
+    expect(await acquire(tab)).toMatchObject({ guarantee: 'tab-exclusive' });
+    expect(await acquire(other, { retryPolicy: { maxAttempts: 1 }, webLockTimeoutMs: 50 })).toMatchObject({ code: 'acquire-timeout' });
+  });
+
+  test.skipIf(!isInstalled(kind))('an opaque origin: unavailable', async () => {
+    const headers = { 'content-security-policy': 'sandbox allow-scripts', 'access-control-allow-origin': '*' };
+    const sandboxed = await TestServer.start({ headers });
+    const tab = await browser.open(`${sandboxed.page('opaque')}?who=x`);
+    expect(await acquire(tab)).toMatchObject({ code: 'fallback-open-failed', cause: 'unavailable(opaque-origin)' });
+    await sandboxed.stop();
+  });
+
+  test.skipIf(!isInstalled(kind))('a Worker that fails: the tab is read-only, and the next call has a new one', async () => {
+    const tab = await open('failing', 'failing');
+    expect(await tab.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');
+    await tab.run(() => new BroadcastChannel('fail').postMessage('now'), null);
+    await tab.run(() => globalThis.tab.heard('lock:readonly-entered'), null);
+    expect(await tab.run(() => globalThis.tab.save('too late'), null)).toBe('lease-stale');
+    expect(await acquire(tab, { webLockTimeoutMs: 5_000 })).toMatchObject({ guarantee: 'exclusive' });
+  });
+
+  test.skipIf(!isInstalled(kind))('nothing is written outside of project/', async () => {
+    const tab = await open('inside');
+    expect(await tab.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');
+    expect(await tab.run(() => globalThis.tab.save('something'), null)).toBe('saved');
+    expect(await tab.run(() => globalThis.tab.files(), null)).toEqual(['project']);
+    await tab.run(() => globalThis.tab.leave(), null);
+    expect(await tab.run(() => globalThis.tab.files('project'), null)).toEqual(['.lock.guard', 'current.json']);
+  });
+
+  test.skipIf(!isInstalled(kind))('a Worker that is not there: the call fails and says what to do', async () => {
+    const tab = await open('gone', 'there-is-no-such');
+    expect(await acquire(tab)).toMatchObject({ message: expect.stringContaining('init({ workerUrl })') });
+  });
+});
+
+describe.skipIf(!isInstalled('chromium'))('chromium alone', () => {
+  let browser: Browser;
+  beforeAll(async () => { browser = await start('chromium'); });
+  afterAll(async () => { await browser.close(); });
+
+  test('an insecure context: unavailable', async () => {
+    const tab = await browser.open(`${server.insecurePage()}?who=x`);
+    expect(await acquire(tab)).toMatchObject({ code: 'fallback-open-failed', cause: 'unavailable(insecure-context)' });
+  });
+
+  test('a page that is told that it will be frozen has lost the project, and acquires it anew', async () => {
+    const tab = await browser.open(`${server.page('frozen')}?who=x`);
+    const { lease } = await acquire(tab) as { lease: { fence: number } };
+    await tab.run(() => { document.dispatchEvent(new Event('freeze')); }, null);
+    await tab.run(() => globalThis.tab.heard('lock:readonly-entered'), null);
+    await tab.run(() => { document.dispatchEvent(new Event('resume')); }, null);
+    expect(await tab.run((before) => globalThis.tab.acquiredAfter(before), lease.fence)).toBeGreaterThan(lease.fence);
+  });
+
+  test('a page from the back/forward cache has lost the project, and acquires it anew', async () => {
+    const tab = await browser.open(`${server.page('cached')}?who=x`);
+    const { lease } = await acquire(tab) as { lease: { fence: number } };
+    await tab.away(server.page('cached', 'leave'));
+    await tab.back();
+    expect(await tab.run((before) => globalThis.tab.acquiredAfter(before), lease.fence)).toBeGreaterThan(lease.fence);
+    expect(await tab.run(() => globalThis.tab.events.map(({ type }) => type), null)).toEqual([
+      'lock:attempt', 'lock:acquired', 'lock:renew-scheduled', 'lock:error', 'lock:readonly-entered', 'lock:acquired',
+      'lock:renew-scheduled',
+    ]);
+  });
+
+  if (!process.env['SOAK']) return;
+  test('a tab that is hidden for 10 minutes keeps its lease', async () => {
+    const tab = await browser.open(`${server.page('hidden')}?who=x`);
+    expect(await tab.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');
+    const front = await browser.open(server.page('front'));
+    await front.run(() => new Promise((resolve) => setTimeout(resolve, 10 * 60_000)), null);
+    expect(await tab.run(() => globalThis.tab.save('still mine'), null)).toBe('saved');
+  }, 15 * 60_000);
+});
+
+test.skipIf(!isInstalled('firefox'))('a private window of Firefox: unavailable', async () => {
+  const browser = await start('firefox', { isPrivate: true });
+  const tab = await browser.open(`${server.page('private')}?who=x`);
+  expect(await acquire(tab)).toMatchObject({ code: 'fallback-open-failed', cause: 'unavailable(private-window)' });
+  await browser.close();
+});

@@ -1,0 +1,116 @@
+// The package as it is published, taken in by each way that people build pages, and used in a real browser.
+
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build as esbuild } from 'esbuild';
+import { build as vite } from 'vite';
+import webpack from 'webpack';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { isInstalled, start, type Browser } from './browsers.js';
+import { TestServer } from './server.js';
+
+const web = fileURLToPath(new URL('../..', import.meta.url));
+const PAGE = '<!doctype html><meta charset="utf-8"><script type="module" src="./app.js"></script>';
+const STRICT = { 'content-security-policy': "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'" };
+
+/** An application. */
+const app = (from: string, init = '') => `
+  import { acquireProjectLock, commitProjectFile, init, releaseProjectLock } from '${from}';
+  ${init}
+  globalThis.result = (async () => {
+    const { lease } = await acquireProjectLock();
+    await commitProjectFile({ lease, path: 'current.json', data: '{}' });
+    await releaseProjectLock({ lease });
+    return lease.guarantee;
+  })();
+`;
+
+describe.skipIf(!isInstalled('chromium'))('the package works', () => {
+  let browser: Browser;
+  let folder: string;
+  beforeAll(async () => {
+    browser = await start('chromium');
+    folder = mkdtempSync(join(tmpdir(), 'leasehold-packaging-'));
+    unpack(join(folder, 'node_modules/leasehold'));
+  });
+  afterAll(async () => {
+    await browser?.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  /** A folder with the page and the application, beside the unpacked package. */
+  function project(name: string, source: string): string {
+    const root = join(folder, name);
+    mkdirSync(root);
+    writeFileSync(join(root, 'index.html'), PAGE);
+    writeFileSync(join(root, 'app.js'), source);
+    return root;
+  }
+
+  async function works(root: string, headers = {}): Promise<void> {
+    const server = await TestServer.start({ root, headers });
+    try {
+      const tab = await browser.open(server.page('packaging', 'index.html'));
+      const result = await tab.run(() => (globalThis as unknown as { result: Promise<string> }).result.catch(String), null);
+      expect(result).toBe('exclusive');
+      await tab.close();
+    } finally {
+      await server.stop();
+    }
+  }
+
+  test('by a plain script, as it is', async () => {
+    const root = project('plain', app('./leasehold/dist/index.js'));
+    unpack(join(root, 'leasehold'));
+    await works(root);
+  });
+
+  test('under a strict content security policy', async () => {
+    const root = project('strict', app('./leasehold/dist/index.js', "init({ workerUrl: '/leasehold/dist/worker.js', wasmUrl: '/leasehold/dist/leasehold.wasm' });"));
+    unpack(join(root, 'leasehold'));
+    await works(root, STRICT);
+  });
+
+  test('by vite', async () => {
+    const root = project('vite', app('leasehold'));
+    await vite({ root, configFile: false, logLevel: 'error' });
+    await works(join(root, 'dist'));
+  });
+
+  test('by webpack', async () => {
+    const root = project('webpack', app('leasehold'));
+    await pack(root);
+    copyFileSync(join(root, 'index.html'), join(root, 'out/index.html'));
+    await works(join(root, 'out'));
+  });
+
+  test('by esbuild, which leaves the Worker to the application', async () => {
+    const root = project('esbuild', app('leasehold', "init({ workerUrl: '/worker.js', wasmUrl: '/leasehold.wasm' });"));
+    const dist = join(folder, 'node_modules/leasehold/dist');
+    await esbuild({ entryPoints: [join(root, 'app.js'), join(dist, 'worker.js')], entryNames: '[name]', bundle: true, format: 'esm', outdir: join(root, 'out') });
+    copyFileSync(join(dist, 'leasehold.wasm'), join(root, 'out/leasehold.wasm'));
+    copyFileSync(join(root, 'index.html'), join(root, 'out/index.html'));
+    await works(join(root, 'out'));
+  });
+});
+
+/** What `npm publish` would send, in a folder. */
+function unpack(into: string): void {
+  mkdirSync(into, { recursive: true });
+  execFileSync('npm', ['pack', '--silent', '--pack-destination', into], { cwd: web, stdio: 'pipe' });
+  const archive = readdirSync(into).find((name) => name.endsWith('.tgz')) ?? '';
+  execFileSync('tar', ['xzf', archive, '--strip-components=1'], { cwd: into });
+}
+
+function pack(root: string): Promise<void> {
+  const compiler = webpack({ context: root, entry: './app.js', mode: 'production', output: { path: join(root, 'out'), filename: 'app.js' } });
+  return new Promise((resolve, reject) => {
+    compiler?.run((error, stats) => {
+      if (error || stats?.hasErrors()) reject(error ?? new Error(stats?.toString()));
+      else resolve();
+    });
+  });
+}

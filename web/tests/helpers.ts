@@ -1,0 +1,87 @@
+// A tab of the tests in node: a project lock on the doubles, and what its events were.
+
+import { createProjectLock, type Channel, type LocalProjectLock, type ProjectLockError } from '../src/index.js';
+import type { Dialect, ProjectLockEvent } from '../src/types.js';
+import { setWasm } from '../src/wasm.js';
+import { EventProbe, FakeClock, MockNavigatorLocks, MockOPFS, settled } from '../src/testing.js';
+
+setWasm(new URL('../dist/leasehold.wasm', import.meta.url));
+
+/** Another tab's record. */
+export const OTHER = '3f1c0b1e-0000-4000-8000-000000000001';
+
+/** A browser with one tab, whose time a test moves. */
+export class Tab {
+  readonly clock: FakeClock;
+  readonly locks: MockNavigatorLocks;
+  readonly opfs: MockOPFS;
+  readonly lock: LocalProjectLock;
+  readonly #probes = new Map<Dialect, EventProbe<ProjectLockEvent>>();
+
+  constructor(options: { beside?: Tab; webLocks?: boolean; folder?: boolean; channel?: () => Channel } = {}) {
+    const { beside, webLocks = true, folder = true, channel = null } = options;
+    this.clock = beside?.clock ?? new FakeClock();
+    this.locks = beside ? beside.locks.tab() : new MockNavigatorLocks();
+    this.opfs = beside?.opfs ?? new MockOPFS(this.clock);
+    const root = this.opfs.tab();
+    this.lock = createProjectLock({
+      locks: webLocks ? this.locks : null, folder: folder ? root.root : null, clock: this.clock, channel,
+    });
+    this.crash = () => {
+      root.crash();
+      this.locks.crash();
+    };
+    this.crashAfter = root.crashAfter;
+    for (const dialect of ['lock', 'service', 'autosave'] as Dialect[]) {
+      const probe = new EventProbe<ProjectLockEvent>();
+      this.#probes.set(dialect, probe);
+      this.lock.subscribeLockEvents(probe.listener, { dialect });
+    }
+  }
+
+  /** Ends the tab as a crash does. */
+  readonly crash: () => void;
+  /** Ends it so after so many calls to the file system. */
+  readonly crashAfter: (steps: number) => void;
+
+  /** What was heard in a dialect. */
+  heard(dialect: Dialect = 'lock'): EventProbe<ProjectLockEvent> {
+    return this.#probes.get(dialect) as EventProbe<ProjectLockEvent>;
+  }
+
+  /** `.lock`, parsed. */
+  record(): Record<string, unknown> {
+    return JSON.parse(this.opfs.read('project/.lock') ?? 'null');
+  }
+
+  /** Lets a call come to its end, moving time as far as it needs, second by second. */
+  async run<T>(call: Promise<T>, seconds = 60): Promise<T> {
+    let over = false;
+    call.then(() => { over = true; }, () => { over = true; });
+    for (let second = 0; second < seconds && !over; second += 1) {
+      await settled();
+      if (!over) await this.clock.advance(1000);
+    }
+    return call;
+  }
+}
+
+/** Events as a snapshot shows them: what differs from run to run is left out. */
+export function told(events: readonly ProjectLockEvent[]): unknown[] {
+  return events.map(({ lease, leaseId, error, lastError, ...rest }) => ({
+    ...rest,
+    ...(lease && { lease: lease.strategy }),
+    ...(leaseId && { leaseId: 'of the lease' }),
+    ...(error && { error: code(error) }),
+    ...(lastError && { lastError: code(lastError) }),
+  }));
+}
+
+function code(error: Error | string): string {
+  return typeof error === 'string' ? error : (error as ProjectLockError).code;
+}
+
+/** The code of the error that a call ends with. */
+export async function codeOf(call: Promise<unknown>): Promise<string> {
+  return call.then(() => 'none', (error: ProjectLockError) => error.code ?? String(error));
+}

@@ -1,0 +1,371 @@
+// What the package promises beyond the tables: two tabs, crashes at every step, every way in which a browser can be short of
+// something, and that saves are fenced.
+
+import { describe, expect, test } from 'vitest';
+import { createProjectLock, LockConflictError, ProjectLockError } from '../src/index.js';
+import { FakeClock, MockOPFS } from '../src/testing.js';
+import { OTHER, Tab, codeOf } from './helpers.js';
+
+const ONCE = { retryPolicy: { maxAttempts: 1 }, webLockTimeoutMs: 50 };
+
+describe('two tabs', () => {
+  test.each([[true, true], [true, false], [false, true], [false, false]])(
+    'with Web Locks: %s and %s: one holds, the other is told who', async (first, second) => {
+      const tab = new Tab({ webLocks: first });
+      const other = new Tab({ beside: tab, webLocks: second });
+      const { lease } = await tab.run(tab.lock.acquireProjectLock());
+      expect(await codeOf(other.run(other.lock.acquireProjectLock(ONCE)))).toBe('acquire-timeout');
+      expect(other.record()).toMatchObject({ leaseId: lease.leaseId });
+      await tab.run(tab.lock.releaseProjectLock({ lease }));
+      const { lease: next } = await other.run(other.lock.acquireProjectLock(ONCE));
+      expect(next.fence).toBeGreaterThan(lease.fence);
+    });
+
+  test('a tab that waits for the Web Lock has the project when the other one releases it', async () => {
+    const tab = new Tab();
+    const other = new Tab({ beside: tab });
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    const waiting = other.lock.acquireProjectLock({ webLockTimeoutMs: 60_000 });
+    await tab.clock.advance(10_000);
+    await tab.run(tab.lock.releaseProjectLock({ lease }));
+    await expect(tab.run(waiting)).resolves.toMatchObject({ didFallback: false });
+  });
+
+  test('a read-only tab says when the project is free, or takes it by itself', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    const told = new Tab({ beside: tab });
+    await codeOf(told.run(told.lock.acquireProjectLock(ONCE)));
+    await tab.run(tab.lock.releaseProjectLock({ lease }));
+    await told.clock.advance(1_000);
+    expect(told.heard().types().at(-1)).toBe('lock:available');
+
+    const { lease: again } = await tab.run(tab.lock.acquireProjectLock());
+    const takes = new Tab({ beside: tab });
+    await codeOf(takes.run(takes.lock.acquireProjectLock({ ...ONCE, autoResume: true })));
+    await tab.run(tab.lock.releaseProjectLock({ lease: again }));
+    await takes.clock.advance(1_000);
+    expect(takes.heard().types()).toContain('lock:acquired');
+    expect(takes.record()['leaseId']).not.toBe(again.leaseId);
+  });
+
+  test('a take-over ends the other lease, and its holder cannot save', async () => {
+    const tab = new Tab();
+    const other = new Tab({ beside: tab });
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    const { lease: taken } = await other.run(other.lock.takeOverProjectLock({ seen: lease.fence, reason: 'I know better' }));
+    expect(taken.fence).toBeGreaterThan(lease.fence);
+    const save = tab.lock.commitProjectFile({ lease, path: 'current.json', data: 'stale' });
+    expect(await codeOf(tab.run(save))).toBe('lease-stale');
+    expect(tab.opfs.read('project/current.json')).toBeNull();
+    expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
+  });
+
+  test('a holder hears of a take-over over the channel, and looks', async () => {
+    const channels: { onmessage: ((event: { data: unknown }) => void) | null }[] = [];
+    const channel = () => {
+      const own = { onmessage: null as never, postMessage: (data: unknown) => {
+        for (const other of channels) if (other !== own) other.onmessage?.({ data });
+      } };
+      channels.push(own);
+      return own;
+    };
+    const tab = new Tab({ webLocks: false, channel });
+    const other = new Tab({ beside: tab, webLocks: false, channel });
+    await tab.run(tab.lock.acquireProjectLock());
+    await other.run(other.lock.takeOverProjectLock());
+    await tab.clock.advance(100);
+    expect(tab.heard().of('lock:readonly-entered')).toMatchObject([{ reason: 'lease-stale' }]);
+    channels[0]?.onmessage?.({ data: { nonsense: true } });
+    channels[0]?.onmessage?.({ data: null });
+  });
+
+  test('a take-over of a lease that somebody else has taken is refused', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    const other = new Tab({ beside: tab });
+    const refused = other.lock.takeOverProjectLock({ seen: lease.fence - 1 });
+    await expect(other.run(refused)).rejects.toBeInstanceOf(LockConflictError);
+  });
+
+  test('a Web Lock that is stolen does not end the lease: .lock rules', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    tab.locks.steal('imgponic:project');
+    await tab.clock.advance(60_000);
+    expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })))).toBe('none');
+  });
+});
+
+describe('one tab', () => {
+  test('a second acquire is detected, unless it is reentrant', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    expect(await codeOf(tab.run(tab.lock.acquireProjectLock()))).toBe('lease-mismatch');
+    const { lease: same } = await tab.run(tab.lock.acquireProjectLock({ reentrant: true }));
+    expect(same.leaseId).toBe(lease.leaseId);
+    await tab.run(tab.lock.releaseProjectLock({ lease }));
+    expect(tab.record()).toMatchObject({ leaseId: lease.leaseId });
+    await tab.run(tab.lock.releaseProjectLock({ lease }));
+    expect(tab.record()).toBeNull();
+    expect(await codeOf(tab.run(tab.lock.releaseProjectLock({ lease })))).toBe('none');
+  });
+
+  test('a signal that was aborted before is as good as one that is aborted later', async () => {
+    const tab = new Tab();
+    const signal = AbortSignal.abort();
+    expect(await codeOf(tab.run(tab.lock.acquireProjectLock({ signal })))).toBe('web-lock-aborted');
+    expect(tab.record()).toBeNull();
+  });
+
+  test.each([
+    [{ ttlMs: 5 }, /ttlMs.*at least 6000/], [{ maxWaitMs: -1 }, /maxWaitMs/], [{ retryPolicy: { multiplier: 0.5 } }, /"0.5/],
+    [{ profile: 'nonsense' as never }, /profile.*autosave, service/], [{ preferredStrategy: 5 as never }, /text/],
+  ])('options that make no sense are refused: %j', async (options, message) => {
+    const tab = new Tab();
+    const call = tab.run(tab.lock.acquireProjectLock(options));
+    await expect(call).rejects.toThrow(TypeError);
+    await expect(call).rejects.toThrow(message);
+  });
+
+  test('attempts without end are possible', async () => {
+    const tab = new Tab({ webLocks: false });
+    tab.opfs.write('project/.lock', JSON.stringify({ leaseId: OTHER, expiresAt: tab.clock.now() + 30_000 }));
+    const call = tab.lock.acquireProjectLock({ retryPolicy: { maxAttempts: Infinity } });
+    await expect(tab.run(call)).resolves.toMatchObject({ didFallback: true });
+  });
+
+  test('two projects are two locks', async () => {
+    const tab = new Tab();
+    const { lease: one } = await tab.run(tab.lock.acquireProjectLock({ root: 'a/project', lockName: 'a' }));
+    const { lease: two } = await tab.run(tab.lock.acquireProjectLock({ root: 'b/project', lockName: 'b' }));
+    await tab.run(tab.lock.commitProjectFile({ lease: one, path: 'x', data: 'one' }));
+    await tab.run(tab.lock.commitProjectFile({ lease: two, path: 'x', data: 'two' }));
+    expect([tab.opfs.read('a/project/x'), tab.opfs.read('b/project/x')]).toEqual(['one', 'two']);
+    await tab.run(tab.lock.releaseProjectLock({ lease: one }));
+    await expect(tab.run(tab.lock.renewProjectLock({ lease: two }))).resolves.toMatchObject({ fence: two.fence });
+  });
+
+  test('a listener that throws keeps nobody from hearing', async () => {
+    const tab = new Tab();
+    const heard: string[] = [];
+    const thrown: unknown[] = [];
+    const original = process.listeners('uncaughtException');
+    process.removeAllListeners('uncaughtException').once('uncaughtException', (error) => thrown.push(error));
+    tab.lock.subscribeLockEvents(({ type }) => { if (type === 'lock:acquired') throw new Error('mine'); });
+    tab.lock.subscribeLockEvents(({ type }) => heard.push(type));
+    await tab.run(tab.lock.acquireProjectLock());
+    original.forEach((listener) => process.on('uncaughtException', listener));
+    expect(heard).toContain('lock:acquired');
+    expect(String(thrown)).toBe('Error: mine');
+  });
+});
+
+describe('saves', () => {
+  test('a save replaces the whole file, and a large one too', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    for (const data of ['short', 'x'.repeat(1_000_000), '']) {
+      await tab.run(tab.lock.commitProjectFile({ lease, path: 'deep/er/file.json', data }));
+      expect(tab.opfs.read('project/deep/er/file.json')).toBe(data);
+    }
+    await tab.run(tab.lock.commitProjectFile({ lease, path: 'b', data: new Uint8Array([104, 105]) }));
+    expect(tab.opfs.read('project/b')).toBe('hi');
+  });
+
+  test('two saves at a time are both made', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    const save = (name: string) => tab.lock.commitProjectFile({ lease, path: name, data: name });
+    await tab.run(Promise.all([save('a'), save('b'), save('c')]));
+    expect(['a', 'b', 'c'].map((name) => tab.opfs.read(`project/${name}`))).toEqual(['a', 'b', 'c']);
+  });
+
+  test('no space is told as what it is, and leaves the old file', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    await tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'old' }));
+    tab.opfs.fail({ operation: 'write', path: `project/a.tmp.${lease.fence}`, error: 'QuotaExceededError' });
+    const save = tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'new' }));
+    await expect(save).rejects.toMatchObject({ name: 'QuotaExceededError' });
+    expect(tab.opfs.read('project/a')).toBe('old');
+    expect(tab.heard().of('lock:readonly-entered')).toEqual([]);
+  });
+
+  test('a tab that slept through its lease cannot save', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    tab.clock.jump(40_000);
+    expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })))).toBe('lease-expired');
+    expect(tab.opfs.read('project/a')).toBeNull();
+  });
+
+  test('a lease of nobody cannot save', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    await tab.run(tab.lock.releaseProjectLock({ lease }));
+    expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })))).toBe('lease-stale');
+  });
+});
+
+test('a section that fails leaves the project to the next one, even if its .lock was written after all', async () => {
+  const tab = new Tab({ webLocks: false });
+  tab.opfs.fail({ operation: 'move', path: 'project/.lock.tmp', error: 'UnknownError' });
+  await codeOf(tab.run(tab.lock.acquireProjectLock(ONCE)));
+  // The browser had done what it said had failed.
+  const written = tab.opfs.read('project/.lock.tmp') ?? '';
+  expect(JSON.parse(written)).toMatchObject({ held: true });
+  tab.opfs.write('project/.lock', written);
+  const other = new Tab({ beside: tab, webLocks: false });
+  await expect(other.run(other.lock.acquireProjectLock(ONCE))).resolves.toBeDefined();
+});
+
+describe('a crash', () => {
+  /** What a tab does, as far as it comes. */
+  async function live(tab: Tab): Promise<void> {
+    const { lease } = await tab.lock.acquireProjectLock();
+    await tab.lock.renewProjectLock({ lease });
+    await tab.lock.commitProjectFile({ lease, path: 'current.json', data: '{"whole":true}' });
+    await tab.lock.releaseProjectLock({ lease });
+  }
+
+  test('at any step leaves a whole .lock, whole files, and the project to the next one at once', async () => {
+    let steps = 0;
+    for (let over = false; !over; steps += 1) {
+      const tab = new Tab();
+      tab.opfs.write('project/current.json', '{"whole":true}');
+      tab.crashAfter(steps);
+      let done = false;
+      live(tab).then(() => { done = true; }, () => {});
+      await tab.clock.advance(10);
+      over = done;
+      tab.crash();
+      expect(() => tab.record()).not.toThrow();
+      expect(JSON.parse(tab.opfs.read('project/current.json') ?? '')).toEqual({ whole: true });
+      const next = new Tab({ beside: tab });
+      const before = tab.record()?.['fence'] ?? 0;
+      const { lease } = await next.run(next.lock.acquireProjectLock(ONCE));
+      expect(lease.fence).toBeGreaterThan(before as number);
+      expect(next.opfs.files().filter((name) => name.includes('.held.'))).toEqual([`project/.lock.held.${lease.fence}`]);
+    }
+    expect(steps).toBeGreaterThan(20);
+  });
+});
+
+describe('a browser that is short of something', () => {
+  test('no folder: the Web Lock alone is a lease, and says so', async () => {
+    const tab = new Tab({ folder: false });
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    expect(lease).toMatchObject({ guarantee: 'tab-exclusive', strategy: 'web-lock' });
+    const other = new Tab({ beside: tab, folder: false });
+    expect(await codeOf(other.run(other.lock.acquireProjectLock(ONCE)))).toBe('acquire-timeout');
+    await expect(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' }))).rejects.toThrow(/no folder/);
+    await tab.run(tab.lock.releaseProjectLock({ lease }));
+    await expect(other.run(other.lock.acquireProjectLock(ONCE))).resolves.toBeDefined();
+  });
+
+  test('neither folder nor Web Locks: unavailable, and why', async () => {
+    const tab = new Tab({ folder: false, webLocks: false });
+    const call = tab.run(tab.lock.acquireProjectLock());
+    await expect(call).rejects.toMatchObject({ code: 'fallback-open-failed', retryable: false, cause: 'unavailable(no-folder)' });
+    await expect(call).rejects.toBeInstanceOf(ProjectLockError);
+  });
+
+  test('no access handles: read-only, unless advice is enough', async () => {
+    const clock = new FakeClock();
+    const opfs = new MockOPFS(clock);
+    const folder = withoutAccessHandles(opfs.root);
+    const lock = createProjectLock({ locks: null, folder, accessHandles: false, clock, channel: null });
+    const refused = lock.acquireProjectLock();
+    await expect(refused).rejects.toMatchObject({ code: 'fallback-open-failed' });
+    await expect(refused).rejects.toThrow(/no-sync-access-handle.*allowAdvisory/);
+    expect(opfs.files()).toEqual([]);
+    const { lease } = await lock.acquireProjectLock({ allowAdvisory: true });
+    expect(lease.guarantee).toBe('advisory');
+    await lock.commitProjectFile({ lease, path: 'a', data: 'a' });
+    expect(opfs.read('project/a')).toBe('a');
+    await lock.releaseProjectLock({ lease });
+  });
+
+  test('no access handles although there should be: it fails, and is not bypassed', async () => {
+    const clock = new FakeClock();
+    const folder = withoutAccessHandles(new MockOPFS(clock).root);
+    const lock = createProjectLock({ locks: null, folder, clock, channel: null });
+    expect(await codeOf(lock.acquireProjectLock({ allowAdvisory: true }))).toBe('fallback-open-failed');
+  });
+
+  test('a guard that somebody keeps: it is told, and never bypassed', async () => {
+    const tab = new Tab({ webLocks: false });
+    tab.opfs.write('project/.lock.guard', '');
+    const project = await tab.opfs.root.getDirectoryHandle('project');
+    const stuck = await (await project.getFileHandle('.lock.guard')).createSyncAccessHandle();
+    const call = tab.lock.acquireProjectLock(ONCE);
+    const code = codeOf(call);
+    await tab.clock.advance(3_000);
+    expect(await code).toBe('acquire-timeout');
+    await expect(call).rejects.toMatchObject({ cause: { code: 'fallback-read-failed', cause: 'unavailable(guard-busy)' } });
+    expect(tab.record()).toBeNull();
+    stuck.close();
+    await expect(tab.run(tab.lock.acquireProjectLock(ONCE))).resolves.toBeDefined();
+  });
+
+  test.each([
+    ['getDirectoryHandle', 'project', 'NotAllowedError', 'fallback-open-failed'],
+    ['getFileHandle', 'project/.lock.guard', 'QuotaExceededError', 'fallback-open-failed'],
+    ['move', 'project/.lock.tmp', 'QuotaExceededError', 'fallback-write-failed'],
+  ] as const)('%s of %s fails with %s: %s', async (operation, path, error, code) => {
+    const tab = new Tab({ webLocks: false });
+    tab.opfs.fail({ operation, path, error, times: 9 });
+    const call = tab.run(tab.lock.acquireProjectLock(ONCE));
+    const seen = await call.then(() => 'none', (error: ProjectLockError) => [error.code, (error.cause as ProjectLockError)?.code]);
+    expect(seen).toContain(code);
+    expect(JSON.stringify(tab.heard().of('lock:error'))).toContain(code);
+  });
+
+  test('a .lock that is damaged is somebody\'s until it is stale', async () => {
+    const tab = new Tab({ webLocks: false });
+    tab.opfs.write('project/.lock', '{"leaseId": "half');
+    expect(await codeOf(tab.run(tab.lock.acquireProjectLock(ONCE)))).toBe('acquire-timeout');
+    await tab.clock.advance(28_000);
+    await expect(tab.run(tab.lock.acquireProjectLock(ONCE))).resolves.toBeDefined();
+  });
+
+  test('a .lock of a newer version is left alone', async () => {
+    const tab = new Tab({ webLocks: false });
+    tab.opfs.write('project/.lock', '{"version": 2, "leaseId": {"new": "shape"}}', 0);
+    expect(await codeOf(tab.run(tab.lock.acquireProjectLock()))).toBe('fallback-open-failed');
+    expect(tab.opfs.read('project/.lock')).toContain('"new": "shape"');
+  });
+});
+
+describe('a page that was frozen', () => {
+  test('has lost the project, and acquires it anew when it is back', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    await tab.lock.freeze();
+    await tab.clock.advance(100);
+    expect(tab.heard().of('lock:readonly-entered')).toMatchObject([{ reason: 'lease-stale' }]);
+    expect(await codeOf(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' }))).toBe('lease-stale');
+    tab.clock.jump(120_000);
+    await tab.lock.resume();
+    await tab.clock.advance(1_000);
+    const acquired = tab.heard().of('lock:acquired');
+    expect(acquired).toHaveLength(2);
+    expect(acquired[1]?.lease?.fence).toBeGreaterThan(lease.fence);
+  });
+});
+
+/** The folder of a browser from before access handles. */
+function withoutAccessHandles(folder: object): never {
+  return new Proxy(folder, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name);
+      if (name === 'createSyncAccessHandle') return undefined;
+      if (typeof value !== 'function') return value;
+      return (...args: unknown[]) => {
+        const result: unknown = value.apply(target, args);
+        return result instanceof Promise ? result.then((it) => (it?.kind ? withoutAccessHandles(it) : it)) : result;
+      };
+    },
+  }) as never;
+}

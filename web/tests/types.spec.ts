@@ -1,0 +1,39 @@
+// The types of the built package, as an application's compiler sees them.
+
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync, mkdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+
+const web = fileURLToPath(new URL('..', import.meta.url));
+
+const APP = `
+  import { acquireProjectLock, createProjectLock, withProjectLock, ProjectLockError, type ProjectLockLease } from 'leasehold';
+  import { FakeClock, MockNavigatorLocks, MockOPFS } from 'leasehold/testing';
+
+  const lease: Promise<ProjectLockLease> = acquireProjectLock({ autoResume: true }).then(({ lease }) => lease);
+  const count: Promise<number> = withProjectLock({}, async (lease, signal) => (signal.aborted ? 0 : lease.fence));
+  const clock = new FakeClock();
+  createProjectLock({ locks: new MockNavigatorLocks(), folder: new MockOPFS(clock).root, clock, channel: null });
+  createProjectLock({ locks: navigator.locks, folder: await navigator.storage.getDirectory() });
+  lease.catch((error: unknown) => { if (error instanceof ProjectLockError) console.log(error.code, count); });
+`;
+
+test.each(['bundler', 'nodenext'])('an application compiles, with module resolution %s', (resolution) => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-types-'));
+  try {
+    mkdirSync(join(folder, 'node_modules'));
+    symlinkSync(web, join(folder, 'node_modules/leasehold'));
+    writeFileSync(join(folder, 'package.json'), '{"type": "module"}');
+    writeFileSync(join(folder, 'app.ts'), APP);
+    const module = resolution === 'bundler' ? 'esnext' : resolution;
+    const options = ['--noEmit', '--strict', '--target', 'es2022', '--lib', 'es2022,dom', '--module', module];
+    const args = [...options, '--moduleResolution', resolution, 'app.ts'];
+    const compiled = spawnSync(join(web, 'node_modules/.bin/tsc'), args, { cwd: folder, encoding: 'utf8' });
+    expect(compiled.stdout).toBe('');
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
