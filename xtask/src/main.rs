@@ -14,6 +14,7 @@ mod test;
 mod tidy;
 mod tools;
 mod wasm;
+mod web;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Chore {
     Tidy,
     /// Check that the rules, compiled to WebAssembly, need nothing from their host
     Wasm,
+    /// Build the npm package into web/dist
+    Web,
 }
 
 fn main() -> ExitCode {
@@ -65,5 +68,6 @@ fn run(chore: &Chore) -> Result<bool> {
         Chore::Bench(bench) => bench::run(&workspace, bench),
         Chore::Tidy => Ok(tidy::stage(&workspace)?.is_fine()),
         Chore::Wasm => Ok(wasm::stage(&workspace)?.is_fine()),
+        Chore::Web => web::run(&workspace),
     }
 }

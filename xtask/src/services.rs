@@ -1,5 +1,5 @@
 //! The programs that some tests start for themselves, from Debian's packages: PostgreSQL, pgbouncer in front of it, PHP for
-//! the snippets of the documentation, and Google's Firestore emulator with the Java that it runs on.
+//! the snippets of the documentation, Google's Firestore emulator with the Java that it runs on, and two browsers.
 //!
 //! This only makes sure that the programs are there. A server that is installed or running already is left alone.
 
@@ -11,8 +11,13 @@ use anyhow::Result;
 use crate::tally::Report;
 use crate::tools;
 
-/// The packages, and what shows that each is installed.
-const PACKAGES: [(&str, Look); 5] = [
+/// A package, and what shows that it is installed.
+type Package = (&'static str, fn() -> bool);
+
+/// Not Debian's own: where Google's list of packages is not known, this one cannot be had.
+const EMULATOR: &str = "google-cloud-cli-firestore-emulator";
+
+const SERVICES: &[Package] = &[
     ("postgresql", has_postgresql),
     ("pgbouncer", has_pgbouncer),
     ("php-cli", has_php),
@@ -20,10 +25,7 @@ const PACKAGES: [(&str, Look); 5] = [
     (EMULATOR, has_emulator),
 ];
 
-/// Not Debian's own: where Google's list of packages is not known, this one cannot be had.
-const EMULATOR: &str = "google-cloud-cli-firestore-emulator";
-
-type Look = fn() -> bool;
+const BROWSERS: &[Package] = &[("chromium", has_chromium), ("firefox-esr", has_firefox)];
 
 /// The server's programs: the folder alone may belong to the client.
 fn has_postgresql() -> bool {
@@ -49,25 +51,43 @@ fn has_emulator() -> bool {
         || tools::works(Command::new("dpkg").args(["-L", EMULATOR]))
 }
 
+fn has_chromium() -> bool {
+    Path::new("/usr/bin/chromium").exists()
+}
+
+fn has_firefox() -> bool {
+    Path::new("/usr/bin/firefox-esr").exists()
+}
+
 /// Where Debian's package looks whether it should make and start a server of its own. We need only the programs.
 const CLUSTER_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
 
-/// Installs what is missing. The answer is empty when everything is there, and a skip when it cannot be had.
+/// Installs the servers and PHP, where they are missing. The answer is empty when everything is there, and a skip when it
+/// cannot be had.
 pub fn ensure() -> Result<Report> {
-    if missing().is_empty() {
+    ensure_packages(SERVICES)
+}
+
+/// The same for the browsers.
+pub fn ensure_browsers() -> Result<Report> {
+    ensure_packages(BROWSERS)
+}
+
+fn ensure_packages(packages: &[Package]) -> Result<Report> {
+    if missing(packages).is_empty() {
         return Ok(Report::default());
     }
     if is_root() && tools::works(Command::new("apt-get").arg("--version")) {
-        install(&missing())?;
+        install(&missing(packages))?;
     }
-    Ok(match missing() {
+    Ok(match missing(packages) {
         missing if missing.is_empty() => Report::default(),
         missing => Report::skip(&missing.join(", "), &advice(&missing)),
     })
 }
 
-fn missing() -> Vec<&'static str> {
-    PACKAGES.iter().filter(|(_, is_there)| !is_there()).map(|(package, _)| *package).collect()
+fn missing(packages: &[Package]) -> Vec<&'static str> {
+    packages.iter().filter(|(_, is_there)| !is_there()).map(|(package, _)| *package).collect()
 }
 
 fn advice(missing: &[&str]) -> String {

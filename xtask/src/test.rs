@@ -13,7 +13,7 @@ use comfy_table::{Table, presets};
 
 use crate::tally::{Report, count};
 use crate::tools::{self, Workspace};
-use crate::{clients, fuzz_api, services, sim, tidy, wasm};
+use crate::{clients, fuzz_api, services, sim, tidy, wasm, web};
 
 /// Which stages to run.
 #[derive(Args)]
@@ -52,6 +52,12 @@ const STAGES: &[Stage] = &[
     Stage { name: "sim", about: "all laws hold for a thousand simulated hours", run: sim::stage },
     Stage { name: "docs", about: "the documentation builds without a warning", run: docs },
     Stage { name: "wasm", about: "the rules need nothing from a WebAssembly host", run: wasm::stage },
+    Stage { name: "web", about: "the npm package: types, sizes, cases on the doubles", run: web::stage },
+    Stage {
+        name: "browsers",
+        about: "the npm package in Chromium and Firefox, packed by three bundlers",
+        run: web::browsers_stage,
+    },
     Stage { name: "deny", about: "licences, bans and sources of the dependencies", run: deny },
 ];
 
