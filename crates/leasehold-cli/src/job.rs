@@ -1,4 +1,4 @@
-//! `leasehold job`: work that is to be done once, from a script. On a server, in a shared file, or in PostgreSQL.
+//! `leasehold job`: work that is to be done once, from a script. On a server, in a shared file, in PostgreSQL or in Firestore.
 //!
 //! Each command is one step of a job's life. Between two of them the script keeps the lease id and the fence, in two
 //! variables: like a token, a lease id is never the value of a flag.
@@ -110,7 +110,7 @@ async fn reset(id: &JobId, jobs: &Jobs, out: &Out) -> Result<Ending> {
 /// Where the jobs are.
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// The file that keeps the jobs, or a PostgreSQL URL [env: LEASEHOLD_STORE] [default: leases.db, if no server is named]
+    /// The file that keeps the jobs, or the URL of PostgreSQL or Firestore (firestore:PROJECT) [env: LEASEHOLD_STORE] [default: leases.db, if no server is named]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "token_file"])]
     store: Option<String>,
     #[command(flatten)]
