@@ -238,13 +238,14 @@ fn keep(mut driver: Native, inbox: &Receiver<Order>) {
             Err(RecvTimeoutError::Timeout) => driver.turn(),
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        // Whoever is answered finds what led to it among the events.
+        while let Some(event) = driver.poll_event() {
+            listeners.retain(|listener| listener.send(event.clone()).is_ok());
+        }
         while let Some((call, answer)) = driver.poll_answer() {
             if let Some(at) = waiting.iter().position(|(known, _)| *known == call) {
                 let _ = waiting.swap_remove(at).1.send(answer);
             }
-        }
-        while let Some(event) = driver.poll_event() {
-            listeners.retain(|listener| listener.send(event.clone()).is_ok());
         }
     }
 }
