@@ -149,7 +149,6 @@ export class Section {
   /** Whether the tab that opened the held file of `fence` still has it open. */
   async probe(fence: number): Promise<'free' | 'busy' | 'unknown'> {
     const name = `${HELD}${fence}`;
-    if (this.#held.has(name)) return 'busy';
     try {
       const file = await this.#folder.getFileHandle(name);
       if (!file.createSyncAccessHandle) return 'unknown';

@@ -20,8 +20,8 @@ export interface Surroundings {
   /** Whether its files have access handles, if that cannot be seen: without them there is no guard. */
   readonly accessHandles?: boolean;
   readonly clock?: Clock;
-  /** Makes the channel between tabs; null for none. */
-  readonly channel?: ((name: string) => Channel) | null;
+  /** The channel between tabs, or what makes one for each project; null for none. */
+  readonly channel?: Channel | ((name: string) => Channel) | null;
 }
 
 /** A project lock on the calling thread. */
@@ -382,7 +382,7 @@ async function lookAround({ locks, folder, accessHandles, clock = systemClock, c
     ...found,
     guarded: accessHandles ?? hasAccessHandles(found.folder),
     clock,
-    channel: channel === undefined ? broadcast : channel,
+    channel: channel === undefined ? broadcast : typeof channel === 'function' ? channel : channel && (() => channel),
   };
 }
 

@@ -3,7 +3,7 @@
 import { ProjectLockError } from './error.js';
 import type { ProjectLock, ProjectLockAcquireOptions, ProjectLockLease } from './types.js';
 
-type Calls = Pick<ProjectLock, 'acquireProjectLock' | 'releaseProjectLock' | 'subscribeLockEvents'>;
+type Calls = Pick<ProjectLock, 'acquireProjectLock' | 'renewProjectLock' | 'releaseProjectLock' | 'subscribeLockEvents'>;
 
 /** Does `work` while the project is this tab's. When it is lost, the signal is aborted and the answer is the reason. */
 export async function withLock<T>(
@@ -14,7 +14,9 @@ export async function withLock<T>(
   const { lease } = await lock.acquireProjectLock(options);
   const lost = new AbortController();
   const subscription = lock.subscribeLockEvents((event) => {
-    if (event.type === 'lock:readonly-entered') lost.abort(event.lastError);
+    if (event.type !== 'lock:readonly-entered') return;
+    // It may be about another project of this page: whoever still holds can renew.
+    lock.renewProjectLock({ lease }).catch((error: unknown) => lost.abort(event.lastError ?? error));
   });
   try {
     return await Promise.race([work(lease, lost.signal), rejection(lost.signal)]);

@@ -200,6 +200,19 @@ describe('saves', () => {
     expect(tab.opfs.read('project/a')).toBeNull();
   });
 
+  test('a tab that does not know that it was taken over cannot save: .lock is asked in the same step', async () => {
+    const tab = new Tab({ webLocks: false });
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    await tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'mine' }));
+    const other = new Tab({ beside: tab, webLocks: false });
+    await other.run(other.lock.takeOverProjectLock());
+    expect(tab.heard().of('lock:readonly-entered')).toEqual([]);
+    expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'too late' })))).toBe('lease-stale');
+    expect(tab.opfs.read('project/a')).toBe('mine');
+    expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
+    expect(tab.opfs.files().filter((name) => name.includes('.tmp'))).toEqual([]);
+  });
+
   test('a lease of nobody cannot save', async () => {
     const tab = new Tab();
     const { lease } = await tab.run(tab.lock.acquireProjectLock());
@@ -292,6 +305,33 @@ describe('a browser that is short of something', () => {
     const folder = withoutAccessHandles(new MockOPFS(clock).root);
     const lock = createProjectLock({ locks: null, folder, clock, channel: null });
     expect(await codeOf(lock.acquireProjectLock({ allowAdvisory: true }))).toBe('fallback-open-failed');
+  });
+
+  test('a held file that cannot be opened: the record does not claim it', async () => {
+    const tab = new Tab({ webLocks: false });
+    const fence = tab.clock.now() + 1;
+    const path = `project/.lock.held.${fence}`;
+    tab.opfs.fail({ operation: 'createSyncAccessHandle', path, error: 'UnknownError' });
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    expect([lease.fence, tab.record()['held']]).toEqual([fence, false]);
+  });
+
+  test('a Web Lock that comes when nobody waits for it any more is given back at once', async () => {
+    const tab = new Tab();
+    let [late, released] = [() => {}, false];
+    const locks = {
+      // A grant can cross with an abort.
+      request: (_name: string, _options: object, work: (lock: unknown) => Promise<unknown>) => new Promise((resolve) => {
+        late = () => { void work({}).then(() => { released = true; resolve(null); }); };
+      }),
+    };
+    const lock = createProjectLock({ locks, folder: tab.opfs.root, clock: tab.clock, channel: null });
+    const call = lock.acquireProjectLock(ONCE);
+    await tab.clock.advance(100);
+    await expect(call).resolves.toMatchObject({ didFallback: true });
+    late();
+    await tab.clock.advance(1);
+    expect(released).toBe(true);
   });
 
   test('a guard that somebody keeps: it is told, and never bypassed', async () => {

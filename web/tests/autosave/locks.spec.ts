@@ -97,6 +97,19 @@ test('6 withProjectLock: heartbeats keep a long task, and a loss interrupts it',
   expect(readonly).toEqual(['lease-stale']);
 });
 
+test('6 withProjectLock is not interrupted by the loss of another project', async () => {
+  const tab = new Tab();
+  const other = await tab.run(tab.lock.acquireProjectLock({ root: 'other', lockName: 'other' }));
+  let finish = (_: string) => {};
+  const work = tab.lock.withProjectLock({}, () => new Promise<string>((resolve) => { finish = resolve; }));
+  await settled();
+  tab.opfs.write('other/.lock', JSON.stringify({ leaseId: OTHER, fence: other.lease.fence + 1, expiresAt: tab.clock.now() + 9e6 }));
+  await tab.clock.advance(30_000);
+  expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
+  finish('done');
+  expect(await tab.run(work)).toBe('done');
+});
+
 test('6 withProjectLock gives the project back, whatever the work comes to', async () => {
   const tab = new Tab();
   expect(await tab.run(tab.lock.withProjectLock({}, async () => 42))).toBe(42);
