@@ -147,7 +147,8 @@ function fail(gone: Worker, why: string): void {
   gone.terminate();
   far = undefined;
   const reason = 'irrecoverable';
-  hear({ told: { lock: { type: 'lock:readonly-entered', reason, detail: why }, autosave: [{ type: 'autosave.lock.readonly', reason }] } });
+  const autosave = [{ type: 'autosave.lock.readonly', reason }];
+  hear({ told: { lock: { type: 'lock:readonly-entered', reason, detail: why }, autosave } });
   for (const waiting of calls.values()) {
     waiting.reject(new Error(`the Worker of the project lock failed (${why}): say where it is with init({ workerUrl })`));
   }

@@ -10,7 +10,8 @@ import { expect, test } from 'vitest';
 const web = fileURLToPath(new URL('..', import.meta.url));
 
 const APP = `
-  import { acquireProjectLock, createProjectLock, withProjectLock, ProjectLockError, type ProjectLockLease } from 'leasehold';
+  import { acquireProjectLock, createProjectLock, withProjectLock, ProjectLockError } from 'leasehold';
+  import type { ProjectLockLease } from 'leasehold';
   import { FakeClock, MockNavigatorLocks, MockOPFS } from 'leasehold/testing';
 
   const lease: Promise<ProjectLockLease> = acquireProjectLock({ autoResume: true }).then(({ lease }) => lease);

@@ -87,7 +87,9 @@ test.each(['collector', 'analyzer/x', 'workflow-cookbook/logs', 'my/logs', '../p
     expect(tab.opfs.writes).toEqual([]);
   });
 
-test.each(['../outside.json', 'a/../../x', '', '/x', '.lock', '.lock.guard'])('the path %j is no place to save', async (path) => {
+const NO_PLACES = ['../outside.json', 'a/../../x', '', '/x', '.lock', '.lock.guard'];
+
+test.each(NO_PLACES)('the path %j is no place to save', async (path) => {
   const tab = new Tab();
   const { lease } = await tab.run(tab.lock.acquireProjectLock());
   const before = tab.opfs.writes.length;

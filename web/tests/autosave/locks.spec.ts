@@ -103,7 +103,8 @@ test('6 withProjectLock is not interrupted by the loss of another project', asyn
   let finish = (_: string) => {};
   const work = tab.lock.withProjectLock({}, () => new Promise<string>((resolve) => { finish = resolve; }));
   await settled();
-  tab.opfs.write('other/.lock', JSON.stringify({ leaseId: OTHER, fence: other.lease.fence + 1, expiresAt: tab.clock.now() + 9e6 }));
+  const [fence, expiresAt] = [other.lease.fence + 1, tab.clock.now() + 60_000];
+  tab.opfs.write('other/.lock', JSON.stringify({ leaseId: OTHER, fence, expiresAt }));
   await tab.clock.advance(30_000);
   expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
   finish('done');

@@ -41,7 +41,8 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
 test.skipIf(!isInstalled('chromium'))('the check notices a guard that keeps nobody out', async () => {
   const browser = await start('chromium');
   try {
-    const seen = await contend(browser, ['broken', 'broken', 'broken', 'broken'], 200, ONCE, oneWins, (seen) => seen.twoOwners > 0);
+    const workers = ['broken', 'broken', 'broken', 'broken'];
+    const seen = await contend(browser, workers, 200, ONCE, oneWins, (seen) => seen.twoOwners > 0);
     console.log(`chromium, broken guard: two owners after ${seen.rounds} rounds`);
     expect(seen.twoOwners).toBeGreaterThan(0);
     expect(seen.overlaps).not.toEqual([]);

@@ -1,4 +1,5 @@
 // Takes the private files away from a Worker, before the package looks for them.
 
-delete (globalThis as unknown as { StorageManager: { prototype: { getDirectory?: unknown } } }).StorageManager.prototype.getDirectory;
+delete (globalThis as unknown as { StorageManager: { prototype: { getDirectory?: unknown } } })
+  .StorageManager.prototype.getDirectory;
 export {};

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build as esbuild } from 'esbuild';
-import { build as vite } from 'vite';
+import { build as vite, createServer, type InlineConfig } from 'vite';
 import webpack from 'webpack';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { isInstalled, start, type Browser } from './browsers.js';
@@ -14,7 +14,10 @@ import { TestServer } from './server.js';
 
 const web = fileURLToPath(new URL('../..', import.meta.url));
 const PAGE = '<!doctype html><meta charset="utf-8"><script type="module" src="./app.js"></script>';
-const STRICT = { 'content-security-policy': "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'" };
+const STRICT = {
+  'content-security-policy':
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'",
+};
 
 /** An application. */
 const app = (from: string, init = '') => `
@@ -53,13 +56,17 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
   async function works(root: string, headers = {}): Promise<void> {
     const server = await TestServer.start({ root, headers });
     try {
-      const tab = await browser.open(server.page('packaging', 'index.html'));
-      const result = await tab.run(() => (globalThis as unknown as { result: Promise<string> }).result.catch(String), null);
-      expect(result).toBe('exclusive');
-      await tab.close();
+      await shows(server.page('packaging', 'index.html'));
     } finally {
       await server.stop();
     }
+  }
+
+  async function shows(url: string): Promise<void> {
+    const tab = await browser.open(url);
+    const result = await tab.run(() => (globalThis as unknown as { result: Promise<string> }).result.catch(String), null);
+    expect(result).toBe('exclusive');
+    await tab.close();
   }
 
   test('by a plain script, as it is', async () => {
@@ -69,7 +76,8 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
   });
 
   test('under a strict content security policy', async () => {
-    const root = project('strict', app('./leasehold/dist/index.js', "init({ workerUrl: '/leasehold/dist/worker.js', wasmUrl: '/leasehold/dist/leasehold.wasm' });"));
+    const init = "init({ workerUrl: '/leasehold/dist/worker.js', wasmUrl: '/leasehold/dist/leasehold.wasm' });";
+    const root = project('strict', app('./leasehold/dist/index.js', init));
     unpack(join(root, 'leasehold'));
     await works(root, STRICT);
   });
@@ -78,6 +86,21 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
     const root = project('vite', app('leasehold'));
     await vite({ root, configFile: false, logLevel: 'error' });
     await works(join(root, 'dist'));
+  });
+
+  test('by the development server of vite', async () => {
+    const root = project('vite-dev', app('leasehold'));
+    const options: InlineConfig = {
+      root, configFile: false, logLevel: 'error', optimizeDeps: { exclude: ['leasehold'] },
+      server: { host: '127.0.0.1', port: 0, fs: { allow: [folder] } },
+    };
+    const server = await createServer(options);
+    try {
+      await server.listen();
+      await shows(server.resolvedUrls?.local[0] ?? '');
+    } finally {
+      await server.close();
+    }
   });
 
   test('by webpack', async () => {
@@ -90,7 +113,8 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
   test('by esbuild, which leaves the Worker to the application', async () => {
     const root = project('esbuild', app('leasehold', "init({ workerUrl: '/worker.js', wasmUrl: '/leasehold.wasm' });"));
     const dist = join(folder, 'node_modules/leasehold/dist');
-    await esbuild({ entryPoints: [join(root, 'app.js'), join(dist, 'worker.js')], entryNames: '[name]', bundle: true, format: 'esm', outdir: join(root, 'out') });
+    const entryPoints = [join(root, 'app.js'), join(dist, 'worker.js')];
+    await esbuild({ entryPoints, entryNames: '[name]', bundle: true, format: 'esm', outdir: join(root, 'out') });
     copyFileSync(join(dist, 'leasehold.wasm'), join(root, 'out/leasehold.wasm'));
     copyFileSync(join(root, 'index.html'), join(root, 'out/index.html'));
     await works(join(root, 'out'));
@@ -106,7 +130,8 @@ function unpack(into: string): void {
 }
 
 function pack(root: string): Promise<void> {
-  const compiler = webpack({ context: root, entry: './app.js', mode: 'production', output: { path: join(root, 'out'), filename: 'app.js' } });
+  const output = { path: join(root, 'out'), filename: 'app.js' };
+  const compiler = webpack({ context: root, entry: './app.js', mode: 'production', output });
   return new Promise((resolve, reject) => {
     compiler?.run((error, stats) => {
       if (error || stats?.hasErrors()) reject(error ?? new Error(stats?.toString()));

@@ -53,14 +53,16 @@ const tab = {
   /** Saves something with the lease of this tab. */
   async save(text: string): Promise<string> {
     if (!lease) return 'no lease';
-    return leasehold.commitProjectFile({ lease, path: 'current.json', data: text }).then(() => 'saved', (error) => error.code ?? String(error));
+    const save = leasehold.commitProjectFile({ lease, path: 'current.json', data: text });
+    return save.then(() => 'saved', (error) => error.code ?? String(error));
   },
 
   /** Writes as fast as it can, until the end. */
   async scribble(): Promise<void> {
     for (let count = 0; lease; count += 1) {
       ({ lease } = { lease: await leasehold.renewProjectLock({ lease }) });
-      await leasehold.commitProjectFile({ lease, path: 'current.json', data: JSON.stringify({ count, text: 'x'.repeat(5000) }) });
+      const data = JSON.stringify({ count, text: 'x'.repeat(5000) });
+      await leasehold.commitProjectFile({ lease, path: 'current.json', data });
     }
   },
 

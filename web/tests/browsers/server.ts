@@ -48,11 +48,13 @@ export class TestServer {
     this.#root = root;
   }
 
-  static async start({ headers = {}, root = web }: { headers?: Record<string, string>; root?: string } = {}): Promise<TestServer> {
+  static async start(options: { headers?: Record<string, string>; root?: string } = {}): Promise<TestServer> {
+    const { headers = {}, root = web } = options;
     const server = createServer();
     const running = new TestServer(server, root);
     server.on('request', async (request, response) => {
-      const [status, type, body] = await running.#answer(request).catch((error) => [404, 'text/plain', String(error)] as const);
+      const answer = running.#answer(request).catch((error) => [404, 'text/plain', String(error)] as const);
+      const [status, type, body] = await answer;
       response.writeHead(status, { 'content-type': type, 'cache-control': 'no-cache', ...headers }).end(body);
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
