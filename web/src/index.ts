@@ -36,6 +36,7 @@ const calls = new Map<number, Call>();
 let places: InitOptions = {};
 let far: { postMessage(message: ToHost): void } | undefined;
 let lastCall = 0;
+let watched = false;
 let readonlyListener: ((event: ProjectLockEvent) => void) | undefined;
 
 /** Says where the parts are. Needed only with a strict content security policy, or a bundler that does not move them. */
@@ -113,7 +114,7 @@ function send(message: ToHost): void {
     far = start();
     const wasmUrl = places.wasmUrl && new URL(places.wasmUrl, document.baseURI).href;
     far.postMessage({ wasmUrl });
-    watchThePage();
+    if (!watched) watchThePage();
   }
   far.postMessage(message);
 }
@@ -157,6 +158,7 @@ function fail(gone: Worker, why: string): void {
 
 /** A page that is frozen, or kept in the back/forward cache, may come back long after its lease ended. */
 function watchThePage(): void {
+  watched = true;
   const tell = (method: Method) => () => void call(method).catch(() => {});
   const kept = (work: () => void) => (event: PageTransitionEvent) => { if (event.persisted) work(); };
   document.addEventListener('freeze', tell('freeze'));
