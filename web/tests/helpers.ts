@@ -16,7 +16,7 @@ export class Tab {
   readonly locks: MockNavigatorLocks;
   readonly opfs: MockOPFS;
   readonly lock: LocalProjectLock;
-  readonly #probes = new Map<Dialect, EventProbe<ProjectLockEvent>>();
+  readonly #probes = new Map<Dialect, EventProbe>();
 
   constructor(options: { beside?: Tab; webLocks?: boolean; folder?: boolean; channel?: () => Channel } = {}) {
     const { beside, webLocks = true, folder = true, channel = null } = options;
@@ -33,7 +33,7 @@ export class Tab {
     };
     this.crashAfter = root.crashAfter;
     for (const dialect of ['lock', 'service', 'autosave'] as Dialect[]) {
-      const probe = new EventProbe<ProjectLockEvent>();
+      const probe = new EventProbe();
       this.#probes.set(dialect, probe);
       this.lock.subscribeLockEvents(probe.listener, { dialect });
     }
@@ -45,8 +45,8 @@ export class Tab {
   readonly crashAfter: (steps: number) => void;
 
   /** What was heard in a dialect. */
-  heard(dialect: Dialect = 'lock'): EventProbe<ProjectLockEvent> {
-    return this.#probes.get(dialect) as EventProbe<ProjectLockEvent>;
+  heard(dialect: Dialect = 'lock'): EventProbe {
+    return this.#probes.get(dialect) as EventProbe;
   }
 
   /** `.lock`, parsed. */

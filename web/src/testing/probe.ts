@@ -1,7 +1,9 @@
 // Keeps what it hears.
 
+import type { ProjectLockEvent } from '../types.js';
+
 /** Records the events of a lock: `subscribeLockEvents(probe.listener)`. */
-export class EventProbe<Event extends object = Record<string, unknown>> {
+export class EventProbe<Event extends object = ProjectLockEvent> {
   /** What was heard, in order. */
   readonly events: Event[] = [];
   /** Give this to `subscribeLockEvents`. */
