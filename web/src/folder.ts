@@ -267,12 +267,12 @@ async function fill(file: FileHandle, bytes: Bytes): Promise<void> {
 async function takePlace(folder: Directory, file: FileHandle, name: string): Promise<void> {
   if (file.move) return file.move(name);
   // Without `move`, a writable does the same: the browser fills a file of its own and swaps it in when it is closed.
-  const source = await file.getFile();
   const target = await folder.getFileHandle(name, { create: true });
   if (!target.createWritable) throw new DOMException('files cannot be replaced here', 'NotSupportedError');
   const stream = await target.createWritable();
-  await stream.write(encode(await source.text()));
+  await stream.write(await (await file.getFile()).arrayBuffer());
   await stream.close();
+  await remove(folder, file.name);
 }
 
 /** Removes a file, if it is there. */

@@ -20,7 +20,8 @@ export interface Directory {
 
 /** The part of a `FileSystemFileHandle` that is used. What a browser may lack is optional. */
 export interface FileHandle {
-  getFile(): Promise<{ lastModified: number; text(): Promise<string> }>;
+  readonly name: string;
+  getFile(): Promise<{ lastModified: number; text(): Promise<string>; arrayBuffer(): Promise<ArrayBuffer> }>;
   createSyncAccessHandle?(): Promise<AccessHandle>;
   createWritable?(): Promise<Writable>;
   move?(name: string): Promise<void>;

@@ -287,7 +287,7 @@ describe('a browser that is short of something', () => {
   test('no access handles: read-only, unless advice is enough', async () => {
     const clock = new FakeClock();
     const opfs = new MockOPFS(clock);
-    const folder = withoutAccessHandles(opfs.root);
+    const folder = without('createSyncAccessHandle', opfs.root);
     const lock = createProjectLock({ locks: null, folder, accessHandles: false, clock, channel: null });
     const refused = lock.acquireProjectLock();
     await expect(refused).rejects.toMatchObject({ code: 'fallback-open-failed' });
@@ -300,9 +300,22 @@ describe('a browser that is short of something', () => {
     await lock.releaseProjectLock({ lease });
   });
 
+  test('no way to rename a file: it is replaced all the same, bytes and all', async () => {
+    const clock = new FakeClock();
+    const opfs = new MockOPFS(clock);
+    const lock = createProjectLock({ locks: null, folder: without('move', opfs.root), clock, channel: null });
+    const { lease } = await lock.acquireProjectLock();
+    const data = new Uint8Array([0, 255, 128, 10]);
+    await lock.commitProjectFile({ lease, path: 'a', data });
+    expect(opfs.stat('project/a')?.size).toBe(4);
+    expect(opfs.files().filter((name) => name.includes('.tmp'))).toEqual([]);
+    await lock.releaseProjectLock({ lease });
+    expect(opfs.files()).toEqual(['project/.lock.guard', 'project/a']);
+  });
+
   test('no access handles although there should be: it fails, and is not bypassed', async () => {
     const clock = new FakeClock();
-    const folder = withoutAccessHandles(new MockOPFS(clock).root);
+    const folder = without('createSyncAccessHandle', new MockOPFS(clock).root);
     const lock = createProjectLock({ locks: null, folder, clock, channel: null });
     expect(await codeOf(lock.acquireProjectLock({ allowAdvisory: true }))).toBe('fallback-open-failed');
   });
@@ -395,16 +408,16 @@ describe('a page that was frozen', () => {
   });
 });
 
-/** The folder of a browser from before access handles. */
-function withoutAccessHandles(folder: object): never {
+/** The folder of a browser whose files lack something. */
+function without(missing: string, folder: object): never {
   return new Proxy(folder, {
     get(target, name) {
       const value: unknown = Reflect.get(target, name);
-      if (name === 'createSyncAccessHandle') return undefined;
+      if (name === missing) return undefined;
       if (typeof value !== 'function') return value;
       return (...args: unknown[]) => {
         const result: unknown = value.apply(target, args);
-        return result instanceof Promise ? result.then((it) => (it?.kind ? withoutAccessHandles(it) : it)) : result;
+        return result instanceof Promise ? result.then((it) => (it?.kind ? without(missing, it) : it)) : result;
       };
     },
   }) as never;
