@@ -4,17 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use leasehold_core::job::{self, JobCommand, JobOutcome, JobText, Record, Status};
 use leasehold_core::lease::{Bid, Claim, LossReason};
-use leasehold_core::{Context, Fence, Holder, HolderTime, Key, LeaseId, Meta, Owner, StoreTime, Ttl};
+use leasehold_core::{Context, Fence, Key, LeaseId, Meta, Owner};
 
+use crate::small::{Attempt, STEP, TTL_STEPS, holder, holder_time, lease_id, store_time, ttl};
 use crate::walk::{self, Walk};
-
-/// How long a step of time is. The holder's margin is one step at this TTL.
-const STEP: Duration = Duration::from_millis(500);
-const TTL_STEPS: u32 = 3;
 
 /// How much may happen to a small job.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +53,6 @@ pub fn walk(bounds: Bounds, bug: Option<JobBug>) -> Walk {
     let rules = Rules { bounds, bug };
     walk::walk(rules.start(), |state| rules.successors(state), |state, before| rules.wrong(state, before))
 }
-
-/// A worker's attempt: which worker, and which of its attempts.
-type Attempt = (u8, u8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Doing {
@@ -313,7 +306,7 @@ impl Rules {
             return None;
         }
         let mut later = state.clone();
-        later.time += u8::try_from(TTL_STEPS).unwrap_or(u8::MAX);
+        later.time += TTL_STEPS;
         let outcome = self.decide(&mut later, &JobCommand::Acquire(bid((u8::MAX, 0))));
         let had = matches!(outcome, JobOutcome::Acquired { .. });
         (!had).then(|| format!("the job is forgotten: after the TTL, a new worker is answered {outcome:?}"))
@@ -394,33 +387,11 @@ impl State {
 
 // --- what the small numbers stand for ---
 
-fn ttl() -> Ttl {
-    Ttl::new(STEP * TTL_STEPS).unwrap_or(Ttl::MIN)
-}
-
-fn store_time(step: u8) -> StoreTime {
-    StoreTime::ZERO + STEP * u32::from(step)
-}
-
-fn holder_time(step: u8) -> HolderTime {
-    HolderTime::ZERO + STEP * u32::from(step)
-}
-
-fn holder(sent: u8) -> Holder {
-    Holder::new(holder_time(sent), ttl())
-}
-
 #[allow(clippy::expect_used)] // a constant that parses
 static KEY: LazyLock<Key> = LazyLock::new(|| Key::parse("job/small/1").expect("a key"));
 
 #[allow(clippy::expect_used)] // a constant that parses
 static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner::parse("worker").expect("a name"));
-
-fn lease_id((worker, attempt): Attempt) -> LeaseId {
-    let mut bytes = [0; 16];
-    (bytes[0], bytes[1]) = (worker, attempt);
-    LeaseId::from_random(bytes)
-}
 
 fn bid(attempt: Attempt) -> Bid {
     Bid { lease_id: lease_id(attempt), owner: OWNER.clone(), ttl: ttl(), meta: Meta::default() }

@@ -19,6 +19,7 @@ pub mod register;
 pub mod server;
 pub mod setting;
 pub mod shared_set;
+mod small;
 pub mod tabs;
 pub mod walk;
 pub mod world;

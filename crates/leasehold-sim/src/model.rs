@@ -1,23 +1,18 @@
 //! Every state of a small world: two or three clients, one key, and messages that arrive in any order, late, twice, or
-//! never. Time goes in steps of half a second. The rules are the real [`decide`], the holder's side the real [`Holder`];
+//! never. Time goes in steps of half a second. The rules are the real [`decide`], the holder's side the real [`Holder`](leasehold_core::Holder);
 //! what is walked through is everything that can happen between them, within [`Bounds`].
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use leasehold_core::lease::{Bid, Claim, LossReason};
 use leasehold_core::{
-    Command, Context, Fence, Holder, HolderTime, Key, Lease, LeaseId, Meta, Outcome, Owner, Slot, StoreTime,
-    Ttl, decide,
+    Command, Context, Fence, Key, Lease, LeaseId, Meta, Outcome, Owner, Slot, StoreTime, decide,
 };
 
 use crate::bug::Bug;
+use crate::small::{Attempt, STEP, holder, holder_time, lease_id, store_time, ttl};
 use crate::walk::{self, Walk};
-
-/// How long a step of time is. The holder's margin is one step at this TTL.
-const STEP: Duration = Duration::from_millis(500);
-const TTL_STEPS: u8 = 3;
 
 const ASKS: &str = "asks";
 const ASKS_AGAIN: &str = "asks again";
@@ -42,9 +37,6 @@ pub struct Bounds {
     /// How often a holder renews, at most.
     pub renewals: u8,
 }
-
-/// A client's attempt: which client, and which of its attempts.
-type Attempt = (u8, u8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Doing {
@@ -379,33 +371,11 @@ impl State {
 
 // --- what the small numbers stand for ---
 
-fn ttl() -> Ttl {
-    Ttl::new(STEP * u32::from(TTL_STEPS)).unwrap_or(Ttl::MIN)
-}
-
-fn store_time(step: u8) -> StoreTime {
-    StoreTime::ZERO + STEP * u32::from(step)
-}
-
-fn holder_time(step: u8) -> HolderTime {
-    HolderTime::ZERO + STEP * u32::from(step)
-}
-
-fn holder(sent: u8) -> Holder {
-    Holder::new(holder_time(sent), ttl())
-}
-
 #[allow(clippy::expect_used)] // a constant that parses
 static KEY: LazyLock<Key> = LazyLock::new(|| Key::parse("run/1").expect("a key"));
 
 #[allow(clippy::expect_used)] // a constant that parses
 static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner::parse("client").expect("a name"));
-
-fn lease_id((client, attempt): Attempt) -> LeaseId {
-    let mut bytes = [0; 16];
-    (bytes[0], bytes[1]) = (client, attempt);
-    LeaseId::from_random(bytes)
-}
 
 fn attempt_of(id: &LeaseId) -> Attempt {
     (id.as_bytes()[0], id.as_bytes()[1])
