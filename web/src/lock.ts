@@ -247,7 +247,8 @@ class Machine {
     const answer = this.#rules<Answer>(wall, monotonic, word, ...fields);
     if (answer.invalid) throw new TypeError(answer.invalid);
     this.#stopTimer();
-    if (answer.timeoutMs !== undefined) this.#stopTimer = this.#clock.after(answer.timeoutMs, () => { this.tell('timeout'); });
+    const { timeoutMs } = answer;
+    if (timeoutMs !== undefined) this.#stopTimer = this.#clock.after(timeoutMs, () => { this.tell('timeout'); });
     for (const effect of answer.effects ?? []) this.#do(effect);
     if (answer.error) throw errorOf(answer.error);
     return answer;
@@ -375,15 +376,19 @@ const systemClock: Clock = {
 
 async function lookAround({ locks, folder, accessHandles, clock = systemClock, channel }: Surroundings): Promise<Around> {
   const found = folder === undefined ? await privateFiles() : { folder, why: 'no-folder' };
-  const broadcast = typeof BroadcastChannel === 'undefined' ? null : (name: string) => new BroadcastChannel(name) as Channel;
+  const broadcast = (name: string) => new BroadcastChannel(name) as Channel;
   const own = UNAVAILABLE.includes(found.why) ? null : globalThis.navigator?.locks as Locks | undefined ?? null;
   return {
     locks: locks === undefined ? own : locks,
     ...found,
     guarded: accessHandles ?? hasAccessHandles(found.folder),
     clock,
-    channel: channel === undefined ? broadcast : typeof channel === 'function' ? channel : channel && (() => channel),
+    channel: channelMaker(channel === undefined && 'BroadcastChannel' in globalThis ? broadcast : channel),
   };
+}
+
+function channelMaker(channel: Surroundings['channel']): Around['channel'] {
+  return typeof channel === 'function' ? channel : channel ? () => channel : null;
 }
 
 /** Where a project cannot be: a Web Lock alone would only pretend. */
@@ -410,7 +415,7 @@ function hasAccessHandles(folder: Directory | null): boolean {
   return !isReal || 'createSyncAccessHandle' in (global.FileSystemFileHandle?.prototype ?? {});
 }
 
-/** Who this tab is, as `.lock` shows it. The private files are the origin's own, so a random name says as much as a hash. */
+/** Who this tab is, as `.lock` shows it. The files are the origin's own, so a random name says as much as a hash. */
 function owner(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');

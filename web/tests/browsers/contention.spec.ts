@@ -29,12 +29,21 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     console.log(`${kind}, ${mode}: four tabs, ${JSON.stringify(seen)}`);
     expect(seen).toMatchObject({ twoOwners: 0, nobody: 0, overlaps: [] });
   });
+});
 
-  test.skipIf(!isInstalled(kind))('four tabs contend with the default policy', async () => {
-    const seen = await contend(browser, MODES.mixed, PATIENT_ROUNDS, {}, oneAfterTheOther);
-    const { nobody, overlaps, answers } = seen;
-    console.log(`${kind}, default policy: ${PATIENT_ROUNDS} rounds, ${JSON.stringify({ nobody, overlaps, answers })}`);
-    expect(seen).toMatchObject({ nobody: 0, overlaps: [] });
+describe.concurrent('the default policy', () => {
+  // It is mostly waiting, so both browsers do it at once.
+  test.for(['chromium', 'firefox'] as Kind[])('%s: four tabs contend with the default policy', async (kind, { skip }) => {
+    skip(!isInstalled(kind), 'it is not installed');
+    const browser = await start(kind);
+    try {
+      const seen = await contend(browser, MODES.mixed, PATIENT_ROUNDS, {}, oneAfterTheOther);
+      const { nobody, overlaps, answers } = seen;
+      console.log(`${kind}, default policy: ${PATIENT_ROUNDS} rounds, ${JSON.stringify({ nobody, overlaps, answers })}`);
+      expect(seen).toMatchObject({ nobody: 0, overlaps: [] });
+    } finally {
+      await browser.close();
+    }
   });
 });
 
