@@ -58,7 +58,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
 
 fn one_round(workspace: &Workspace) -> Result<Finished> {
     let mut command = workspace.cargo(&["test", "--workspace", "--release", "--"]);
-    command.args(WORTH_REPEATING).env("LEASEHOLD_SOAK", "1").env("PROPTEST_CASES", CASES);
+    command.args(WORTH_REPEATING).env("LEASEHOLD_SOAK", "1").env("LEASEHOLD_CASES", CASES);
     tools::watch(&mut command)
 }
 
@@ -98,7 +98,7 @@ fn how_to_replay() -> String {
 - a property test kept its failing seed in a file under `proptest-regressions`: `cargo test NAME` tries it first, on
   every run from now on. Commit the file with the fix.
 - a process test depends on timing: run it alone, several times, with the same settings:
-  LEASEHOLD_SOAK=1 PROPTEST_CASES={CASES} cargo test --workspace --release -- NAME"
+  LEASEHOLD_SOAK=1 LEASEHOLD_CASES={CASES} cargo test --workspace --release -- NAME"
     )
 }
 

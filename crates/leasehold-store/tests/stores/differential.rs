@@ -12,7 +12,7 @@ use crate::firestore::harness::FirestoreHarness;
 use crate::harness::{EmbeddedHarness, MemoryHarness};
 use crate::postgres::harness::{PostgresHarness, Way};
 
-/// How many scripts are tried unless `PROPTEST_CASES` says otherwise.
+/// How many scripts are tried unless `LEASEHOLD_CASES` says otherwise.
 const SCRIPTS: u32 = 32;
 
 /// Each needs a database of its own, which takes as long as hundreds of commands.
@@ -21,8 +21,9 @@ const POSTGRES_SCRIPTS: u32 = 200;
 /// A command takes the emulator some milliseconds.
 const FIRESTORE_SCRIPTS: u32 = 16;
 
+/// Not proptest's own variable, which would count for every store alike: each script on PostgreSQL needs a database.
 fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(SCRIPTS);
+    let cases = std::env::var("LEASEHOLD_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(SCRIPTS);
     ProptestConfig { cases, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() }
 }
 
