@@ -209,13 +209,10 @@ impl Folder for ProjectFolder {
     }
 
     fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        section::check_name(name)?;
         let mut folder = self.handle.try_clone()?;
         let mut parts = name.split('/').peekable();
         while let Some(part) = parts.next() {
-            if matches!(part, "" | "." | "..") || part.starts_with(file::LOCK) {
-                let why = format!("{name} is no name of a file of the project; write it like `pages/1.json`");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-            }
             match parts.peek() {
                 Some(_) => folder = open_folder(folder.as_fd(), Path::new(part))?,
                 None => replace(folder.as_fd(), part, SAVE_TMP, content)?,

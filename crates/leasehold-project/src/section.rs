@@ -4,6 +4,7 @@
 use std::io;
 
 use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
+use leasehold_core::project::root::file;
 use leasehold_core::project::{IoError, IoKind};
 use leasehold_core::{Fence, StoreTime, lease::Claim};
 
@@ -119,6 +120,16 @@ fn take_step<F: Folder>(folder: &mut F, guard: &mut F::Guard, step: &Step, has_h
         }
         Step::SweepHeld { keep } => folder.sweep_held(*keep),
     }
+}
+
+/// Refuses a name that is none of a file of the project, before anybody looks for it.
+pub(crate) fn check_name(name: &str) -> io::Result<()> {
+    let is_none = |part: &str| matches!(part, "" | "." | "..") || part.starts_with(file::LOCK);
+    if name.split('/').any(is_none) {
+        let why = format!("{name:?} is no name of a file of the project; write it like `pages/1.json`");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(())
 }
 
 /// What the system said, as something that could not be done.

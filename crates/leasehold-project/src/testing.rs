@@ -34,7 +34,7 @@ use leasehold_core::{Fence, Owner, Reason, StoreTime};
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::project::SaveError;
-use crate::section::Folder;
+use crate::section::{self, Folder};
 
 /// A clock that moves when it is told to, and at no other time. Clones are the same clock.
 #[derive(Clone, Debug)]
@@ -83,6 +83,11 @@ impl MockFolder {
     pub fn new() -> Self {
         let clock = FakeClock(Arc::new(AtomicU64::new(1_780_000_000_000)));
         Self { inside: Arc::default(), clock }
+    }
+
+    /// Another program's view of the folder.
+    pub fn open(&self) -> OpenedMock {
+        OpenedMock { folder: self.clone(), held: BTreeSet::new() }
     }
 
     /// The clock of the folder and of everybody who uses it.
@@ -225,6 +230,7 @@ impl Folder for OpenedMock {
     }
 
     fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        section::check_name(name)?;
         self.folder.fails(IoKind::Write)?;
         self.folder.inside().files.insert(name.to_owned(), content.to_owned());
         Ok(())
@@ -241,7 +247,7 @@ pub struct FakeProject {
 impl FakeProject {
     /// A program of this name.
     pub fn open(folder: &MockFolder, owner: &str) -> Self {
-        let opened = OpenedMock { folder: folder.clone(), held: BTreeSet::new() };
+        let opened = folder.open();
         let number = {
             let mut inside = folder.inside();
             inside.programs = inside.programs.wrapping_add(1);

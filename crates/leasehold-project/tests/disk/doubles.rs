@@ -1,0 +1,87 @@
+//! The double of a folder does what a real one does: the same questions, put to both.
+
+use std::io;
+
+use leasehold_core::Fence;
+use leasehold_core::project::guarded::{LockFile, Probe};
+use leasehold_project::testing::MockFolder;
+use leasehold_project::{Folder, ProjectFolder};
+
+fn fence(number: u64) -> Fence {
+    Fence::new(number).unwrap()
+}
+
+/// `open` gives another program's view of the same, empty folder.
+fn behaves_like_a_folder<F: Folder>(open: impl Fn() -> F) {
+    let (mut one, other) = (open(), open());
+    guard_keeps_its_text(&one, &other);
+    lock_is_written_as_a_whole_and_removed(&one, &other);
+    held_file_tells_whether_its_holder_lives(&mut one, &other);
+    drop(one);
+    held_file_of_one_that_died_is_free_and_swept(&open, &other);
+    names_outside_of_the_project_are_refused(&other);
+}
+
+fn guard_keeps_its_text<F: Folder>(one: &F, other: &F) {
+    let mut guard = one.take_guard().unwrap();
+    assert_eq!(one.read_guard(&mut guard).unwrap(), "");
+    one.write_guard(&mut guard, "a longer text").unwrap();
+    one.write_guard(&mut guard, "7").unwrap();
+    drop(guard);
+    let mut guard = other.take_guard().unwrap();
+    assert_eq!(other.read_guard(&mut guard).unwrap(), "7", "the shorter one, and nothing of the longer");
+}
+
+fn lock_is_written_as_a_whole_and_removed<F: Folder>(one: &F, other: &F) {
+    assert_eq!(other.read_lock(), LockFile::Missing);
+    one.write_lock("a longer text").unwrap();
+    one.write_lock("text").unwrap();
+    assert!(matches!(other.read_lock(), LockFile::Text { text, .. } if text == "text"));
+    one.remove_lock().unwrap();
+    one.remove_lock().expect("removing what is gone is fine");
+    assert_eq!(other.read_lock(), LockFile::Missing);
+}
+
+fn held_file_tells_whether_its_holder_lives<F: Folder>(one: &mut F, other: &F) {
+    assert_eq!(other.probe(fence(1)), Probe::Unknown, "there is none");
+    one.open_held(fence(1)).unwrap();
+    one.open_held(fence(1)).expect("it is open already");
+    assert_eq!(other.probe(fence(1)), Probe::Busy);
+    one.drop_held(fence(1));
+    assert_eq!(other.probe(fence(1)), Probe::Free, "closed, and left there");
+    one.open_held(fence(2)).unwrap();
+    one.close_held(fence(2));
+    assert_eq!(other.probe(fence(2)), Probe::Unknown, "closed, and removed");
+}
+
+fn held_file_of_one_that_died_is_free_and_swept<F: Folder>(open: &impl Fn() -> F, other: &F) {
+    let (mut dead, mut alive) = (open(), open());
+    dead.open_held(fence(3)).unwrap();
+    alive.open_held(fence(4)).unwrap();
+    drop(dead);
+    assert_eq!(other.probe(fence(3)), Probe::Free);
+    other.sweep_held(fence(5)).unwrap();
+    assert_eq!(other.probe(fence(3)), Probe::Unknown, "swept");
+    assert_eq!(other.probe(fence(1)), Probe::Unknown, "swept as well");
+    assert_eq!(other.probe(fence(4)), Probe::Busy, "somebody has it open");
+}
+
+fn names_outside_of_the_project_are_refused<F: Folder>(folder: &F) {
+    for name in ["../x", "/x", "", "a//b", ".", ".lock", ".lock.guard"] {
+        let error = folder.save(name, b"no").expect_err(name);
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name:?}");
+    }
+    folder.save("plan.json", b"yes").unwrap();
+}
+
+#[test]
+fn a_real_folder_behaves_like_one() {
+    let place = tempfile::tempdir().unwrap();
+    behaves_like_a_folder(|| ProjectFolder::open(place.path()).unwrap());
+}
+
+#[test]
+fn the_double_behaves_like_one() {
+    let folder = MockFolder::new();
+    behaves_like_a_folder(|| folder.open());
+}
