@@ -1,6 +1,7 @@
 // What the package promises beyond the tables: two tabs, crashes at every step, every way in which a browser can be short of
 // something, and that saves are fenced.
 
+import { readFile } from 'node:fs/promises';
 import { describe, expect, test } from 'vitest';
 import { createProjectLock, LockConflictError, ProjectLockError } from '../src/index.js';
 import { FakeClock, MockOPFS } from '../src/testing.js';
@@ -47,6 +48,18 @@ describe('two tabs', () => {
     await takes.clock.advance(1_000);
     expect(takes.heard().types()).toContain('lock:acquired');
     expect(takes.record()['leaseId']).not.toBe(again.leaseId);
+  });
+
+  test('a folder that a desktop program holds is not to be had before its time is over', async () => {
+    // The very text that a program writes, which its own tests compare it with.
+    const text = await readFile(new URL('../../crates/leasehold-project/tests/disk/desktop.lock.json', import.meta.url), 'utf8');
+    const tab = new Tab();
+    const desktop = { ...JSON.parse(text), updatedAt: new Date(tab.clock.now()).toISOString(), expiresAt: tab.clock.now() + 30_000 };
+    tab.opfs.write('project/.lock', JSON.stringify(desktop));
+    expect(await codeOf(tab.run(tab.lock.acquireProjectLock(ONCE)))).toBe('acquire-timeout');
+    await tab.clock.advance(30_000);
+    const { lease } = await tab.run(tab.lock.acquireProjectLock(ONCE));
+    expect(lease.fence).toBeGreaterThan(desktop.fence);
   });
 
   test('a take-over ends the other lease, and its holder cannot save', async () => {

@@ -107,6 +107,26 @@ fn a_browsers_lock_that_was_copied_to_disk_is_understood() {
     }
 }
 
+/// `desktop.lock.json` is what the tests of the browser package read: a program must write the like of it.
+#[test]
+fn what_a_program_writes_is_what_browsers_are_tested_with() {
+    let place = tempfile::tempdir().unwrap();
+    let guard = Project::open_as(place.path(), leasehold_core::Owner::parse("anna").unwrap());
+    let guard = guard.unwrap().acquire(once()).unwrap();
+    let written = fs::read_to_string(place.path().join(".lock")).unwrap();
+    assert_eq!(shape(&written), shape(include_str!("desktop.lock.json").trim_end()));
+    assert!(written.contains(&guard.lease().lease_id.reveal()));
+}
+
+/// The text without what differs from run to run.
+fn shape(text: &str) -> String {
+    let mut last = ' ';
+    let digits = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c });
+    let id = text.find("leaseId").map_or(0, |at| at + 10);
+    let digits = digits.enumerate().map(|(at, c)| if at >= id && at < id + 36 && c != '-' { '0' } else { c });
+    digits.filter(|c| std::mem::replace(&mut last, *c) != '0' || *c != '0').collect()
+}
+
 #[test]
 fn killed_holder_is_taken_over_from_in_well_under_a_second() {
     let place = tempfile::tempdir().unwrap();
