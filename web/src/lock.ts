@@ -415,8 +415,10 @@ function hasAccessHandles(folder: Directory | null): boolean {
   return !isReal || 'createSyncAccessHandle' in (global.FileSystemFileHandle?.prototype ?? {});
 }
 
-/** Who this tab is, as `.lock` shows it. The files are the origin's own, so a random name says as much as a hash. */
+/** Who this tab is, as `.lock` shows it: a hash (FNV-1a) of its origin, begun with a number that no other tab has. */
 function owner(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  const parts = crypto.getRandomValues(new Uint32Array(4));
+  const origin = globalThis.location?.origin ?? '';
+  const hash = (start: number) => [...origin].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 0x0100_0193) >>> 0, start);
+  return [...parts].map((part) => hash(part).toString(16).padStart(8, '0')).join('');
 }

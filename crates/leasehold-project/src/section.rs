@@ -4,8 +4,7 @@
 use std::io;
 
 use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
-use leasehold_core::project::root::file;
-use leasehold_core::project::{IoError, IoKind};
+use leasehold_core::project::{IoError, IoKind, root};
 use leasehold_core::{Fence, StoreTime, lease::Claim};
 
 use crate::clock::Clock;
@@ -124,12 +123,7 @@ fn take_step<F: Folder>(folder: &mut F, guard: &mut F::Guard, step: &Step, has_h
 
 /// Refuses a name that is none of a file of the project, before anybody looks for it.
 pub(crate) fn check_name(name: &str) -> io::Result<()> {
-    let is_none = |part: &str| matches!(part, "" | "." | "..") || part.starts_with(file::LOCK);
-    if name.split('/').any(is_none) {
-        let why = format!("{name:?} is no name of a file of the project; write it like `pages/1.json`");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    Ok(())
+    root::check_save(name).map_err(|invalid| io::Error::new(io::ErrorKind::InvalidInput, invalid.to_string()))
 }
 
 /// What the system said, as something that could not be done.
