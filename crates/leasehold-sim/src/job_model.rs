@@ -1,6 +1,6 @@
 //! Every state of a small job: two or three workers want to do it, their messages arrive in any order, late, twice, or
 //! never, and workers crash, fail, or come to the end of their work too late. The rules are the real [`job::decide`], the
-//! worker's side the real [`Holder`]; what is walked through is everything that can happen between them, within [`Bounds`].
+//! worker's side the real [`Holder`](leasehold_core::Holder); what is walked through is everything that can happen between them, within [`Bounds`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
