@@ -103,3 +103,17 @@ impl Error {
 
 /// What a store answers.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error with its causes, which libraries leave out of its text.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -2,6 +2,7 @@
 
 use gcloud_sdk::tonic::{Code, Status};
 
+use crate::error::with_causes;
 use crate::{Error, Retry};
 
 /// Why an attempt failed.
@@ -73,11 +74,11 @@ impl Trouble {
         use gcloud_sdk::error::ErrorKind;
         match error.kind() {
             ErrorKind::GrpcStatus(error) => {
-                let what = format!("there is no connection to Firestore: {}", chain(error));
+                let what = format!("there is no connection to Firestore: {}", with_causes(error));
                 Self::unavailable(what, Retry::Safe, NEVER)
             }
             _ => {
-                let what = format!("no sign-in to Firestore: {}: {SIGN_IN}", chain(error));
+                let what = format!("no sign-in to Firestore: {}: {SIGN_IN}", with_causes(error));
                 Self::unavailable(what, Retry::No, NEVER)
             }
         }
@@ -92,20 +93,6 @@ impl Trouble {
     pub(super) fn strange(what: &str) -> Self {
         Self::unavailable(format!("Firestore {what}"), Retry::Safe, NEVER)
     }
-}
-
-/// The error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! PostgreSQL's trouble in our words: what is known about the command, and whether it is worth another try right away.
 
-use std::error::Error as _;
-
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::error::DbError;
 
 use super::connect::{CONNECTIONS, Phase};
+use crate::error::with_causes;
 use crate::{Error, Retry};
 
 /// Why an attempt failed.
@@ -37,7 +36,7 @@ impl Trouble {
     pub(super) fn new(error: &tokio_postgres::Error, phase: Phase) -> Self {
         match error.as_db_error() {
             Some(error) => said_by_the_server(error, phase),
-            None => lost(&chain(error), phase),
+            None => lost(&with_causes(error), phase),
         }
     }
 
@@ -113,18 +112,4 @@ fn said_by_the_server(error: &DbError, phase: Phase) -> Trouble {
         // A timeout, a full disk, and whatever else may pass.
         _ => trouble(Retry::Safe, Next::Tell),
     }
-}
-
-/// The error with its causes, which tokio-postgres leaves out.
-fn chain(error: &tokio_postgres::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
