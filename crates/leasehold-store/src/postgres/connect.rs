@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{NoTls, Row};
 
 use super::Inner;
 use super::trouble::{Trouble, TroubleResult};
@@ -49,7 +49,7 @@ pub(super) enum Phase {
 /// Makes the pool; connects to nothing yet.
 pub(super) fn pool(url: &PostgresUrl) -> Result<Pool> {
     let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = Manager::from_config((*url.config).clone(), NoTls, manager);
+    let manager = Manager::from_config(url.address.config.clone(), url.address.tls.connector()?, manager);
     let pool = Pool::builder(manager)
         .max_size(CONNECTIONS)
         .wait_timeout(Some(WAIT))

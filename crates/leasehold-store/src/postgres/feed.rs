@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::connect::{self, Param};
 use super::trouble::{Trouble, TroubleResult};
@@ -85,20 +86,23 @@ fn event(row: &Row) -> TroubleResult<leasehold_core::Published> {
 
 /// What listens for all readers of a store.
 pub(super) struct Ears {
-    config: Option<Config>,
+    connect: Option<(Config, MakeRustlsConnect)>,
     woken: watch::Sender<()>,
     hearing: Arc<AtomicBool>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Ears {
-    pub(super) fn new(url: &PostgresUrl) -> Self {
-        let config = match &url.listen {
-            Listen::Same => Some((*url.config).clone()),
-            Listen::Direct(config) => Some((**config).clone()),
+    pub(super) fn new(url: &PostgresUrl) -> Result<Self> {
+        let address = match &url.listen {
+            Listen::Same => Some(&url.address),
+            Listen::Direct(address) => Some(address),
             Listen::Off => None,
         };
-        Self { config, woken: watch::Sender::new(()), hearing: Arc::default(), task: Mutex::default() }
+        let connect =
+            address.map(|address| Ok::<_, crate::Error>((address.config.clone(), address.tls.connector()?)));
+        let connect = connect.transpose()?;
+        Ok(Self { connect, woken: watch::Sender::new(()), hearing: Arc::default(), task: Mutex::default() })
     }
 
     fn hears(&self) -> bool {
@@ -107,12 +111,12 @@ impl Ears {
 
     /// Begins to listen, unless it does already.
     fn listen(&self, pool: &Pool) {
-        let Some(config) = &self.config else { return };
+        let Some(connect) = &self.connect else { return };
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         // It ends only with the runtime on which it was started.
         if task.as_ref().is_none_or(JoinHandle::is_finished) {
             let listener = Listener {
-                config: config.clone(),
+                connect: connect.clone(),
                 pool: pool.clone(),
                 woken: self.woken.clone(),
                 hearing: self.hearing.clone(),
@@ -146,7 +150,7 @@ enum Ended {
 /// Behind a transaction-pooling proxy LISTEN succeeds, and nothing is ever heard. So it calls itself, over one of the
 /// other connections and on a channel of its own, and readers rely on it only while it hears that.
 struct Listener {
-    config: Config,
+    connect: (Config, MakeRustlsConnect),
     pool: Pool,
     woken: watch::Sender<()>,
     hearing: Arc<AtomicBool>,
@@ -174,7 +178,8 @@ impl Listener {
     }
 
     async fn listen(&self) -> Result<Ended, tokio_postgres::Error> {
-        let (client, mut connection) = self.config.connect(NoTls).await?;
+        let (config, tls) = &self.connect;
+        let (client, mut connection) = config.connect(tls.clone()).await?;
         let hear = async {
             while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(notification) = message? {

@@ -9,6 +9,7 @@ mod feed;
 mod rows;
 mod schema;
 mod tidy;
+mod tls;
 mod trouble;
 mod turn;
 mod url;
@@ -68,7 +69,7 @@ impl Options {
             pool: connect::pool(url)?,
             limits: self.limits,
             ready: OnceCell::new(),
-            ears: feed::Ears::new(url),
+            ears: feed::Ears::new(url)?,
             work: AtomicU64::new(0),
         };
         Ok(Postgres(Arc::new(inner)))

@@ -4,6 +4,7 @@ use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::error::DbError;
 
 use super::connect::{CONNECTIONS, Phase};
+use super::tls::is_certificate_refused;
 use crate::error::with_causes;
 use crate::{Error, Retry};
 
@@ -36,6 +37,10 @@ impl Trouble {
     pub(super) fn new(error: &tokio_postgres::Error, phase: Phase) -> Self {
         match error.as_db_error() {
             Some(error) => said_by_the_server(error, phase),
+            None if is_certificate_refused(error) => {
+                let what = format!("the connection to PostgreSQL failed: {}", with_causes(error));
+                Self::last(Error::Unavailable { what, retry: Retry::No })
+            }
             None => lost(&with_causes(error), phase),
         }
     }

@@ -4,6 +4,7 @@ pub mod harness;
 mod killed;
 mod proxy;
 mod server;
+mod tls;
 
 use std::time::Duration;
 

@@ -66,6 +66,7 @@ impl Server {
         let (port, bouncer_port) = (free_port(), free_port());
         let server = Self { folder, programs, port, bouncer_port, _undertaker: undertaker };
         server.make_cluster();
+        server.make_certificate("server");
         server.start_postgres();
         server.start_bouncer();
         server
@@ -83,12 +84,30 @@ impl Server {
         run(initdb.args(["-U", "postgres", "-A", "scram-sha-256", "-E", "UTF8", "--no-sync", "--no-locale"]));
         let settings = format!(
             "port = {}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 200\n\
-             shared_buffers = 32MB\n",
+             shared_buffers = 32MB\nssl = on\nssl_cert_file = '{}'\nssl_key_file = '{}'\n",
             self.port,
-            self.folder.join("own").display()
+            self.folder.join("own").display(),
+            self.certificate().display(),
+            self.own("server.key").display(),
         );
         let file = self.own("data").join("postgresql.conf");
         fs::OpenOptions::new().append(true).open(file).unwrap().write_all(settings.as_bytes()).unwrap();
+    }
+
+    /// The certificate that the server shows, which is its own authority.
+    pub fn certificate(&self) -> PathBuf {
+        self.own("server.pem")
+    }
+
+    /// Makes a certificate for the server's address, and its key. `openssl` comes with PostgreSQL's package.
+    pub fn make_certificate(&self, name: &str) -> PathBuf {
+        let (key, certificate) = (self.own(&format!("{name}.key")), self.own(&format!("{name}.pem")));
+        let mut openssl = as_postgres(Path::new("openssl"));
+        openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+        openssl.args(["-addext", "subjectAltName=IP:127.0.0.1"]);
+        openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-subj", &format!("/CN={name}")]);
+        run(openssl.arg("-keyout").arg(key).arg("-out").arg(&certificate));
+        certificate
     }
 
     fn start_postgres(&self) {
