@@ -12,6 +12,7 @@ use leasehold_core::wire::documents::{EventName, Grant, Holder, LockState};
 use leasehold_core::{Held, wire};
 use leasehold_store::clock::unix_millis;
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use crate::connection::{Connection, refused, tell_lost};
 use crate::out::{Out, duration};
@@ -52,11 +53,12 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
 }
 
 async fn acquire(args: &Args, documents: &Documents, out: &Out) -> Result<Ending> {
+    let file = SecretFile::create(args.lease_id_file.as_deref())?;
     let waiting = out.spinner(format!("locking {}", args.room));
     let locked = lock(documents, &args.room, args.wait).await;
     waiting.finish_and_clear();
     match locked {
-        Ok(grant) => tell_granted(&args.room, &grant, args.lease_id_file.as_deref(), out),
+        Ok(grant) => tell_granted(&args.room, &grant, file, out),
         Err(error) => refused(&args.room, error, out),
     }
 }
@@ -185,10 +187,13 @@ async fn freed(events: &mut Events) {
 }
 
 /// Hands a new lock to its holder: the one time that its lease id is shown, or written into `file`.
-pub(crate) fn tell_granted(room: &RoomId, grant: &Grant, file: Option<&Path>, out: &Out) -> Result<Ending> {
-    if let Some(file) = file {
-        write_secret(file, &grant.lease_id.0)?;
-    }
+pub(crate) fn tell_granted(
+    room: &RoomId,
+    grant: &Grant,
+    file: Option<SecretFile>,
+    out: &Out,
+) -> Result<Ending> {
+    let file = file.map(|file| file.write(&grant.lease_id.0)).transpose()?;
     let lock = &grant.lock;
     if out.is_json() {
         let shown = if file.is_none() { json!(grant) } else { json!(lock) };
@@ -207,14 +212,30 @@ pub(crate) fn tell_granted(room: &RoomId, grant: &Grant, file: Option<&Path>, ou
     Ok(Ending::Done)
 }
 
-/// Writes a file that only its owner can read, in the place of one that may be there.
-pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(file).and_then(|mut file| writeln!(file, "{secret}"));
-    written.with_context(|| {
-        format!("it is yours, but its lease id could not be written into {}", file.display())
-    })
+/// A file for a lease id, which only its owner can read.
+pub(crate) struct SecretFile<'a> {
+    path: &'a Path,
+    /// It takes the place of what may be there now: that may be open to others, or have another name.
+    new: NamedTempFile,
+}
+
+impl<'a> SecretFile<'a> {
+    /// Makes it, if one is wanted. Before anything is acquired: a lease id that has nowhere to go is lost.
+    pub(crate) fn create(path: Option<&'a Path>) -> Result<Option<Self>> {
+        let Some(path) = path else { return Ok(None) };
+        let why = || format!("the lease id cannot be kept in {}, so nothing was acquired", path.display());
+        if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+            return Err(anyhow::anyhow!("that is a link, a folder or a device; name a file").context(why()));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Ok(Some(Self { path, new: NamedTempFile::new_in(folder).with_context(why)? }))
+    }
+
+    /// Puts the lease id into it; answers where it is.
+    pub(crate) fn write(mut self, lease_id: &str) -> Result<&'a Path> {
+        let written = writeln!(self.new, "{lease_id}");
+        let kept = written.and_then(|()| self.new.persist(self.path).map_err(|error| error.error));
+        kept.with_context(|| format!("its lease id could not be written into {}", self.path.display()))?;
+        Ok(self.path)
+    }
 }

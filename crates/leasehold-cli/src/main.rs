@@ -138,12 +138,22 @@ fn main() -> ExitCode {
     let matches = command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let out = Out::new(args.json);
-    match run(args.command, &out) {
+    match run(args.command, &out).and_then(|ending| heard(ending, &out)) {
         Ok(ending) => ending.into(),
         Err(error) => {
             out.error(&error);
             exit_code(&error).into()
         }
+    }
+}
+
+/// Nothing is done as long as nobody could be told. A reader may go away when it has seen enough.
+fn heard(ending: Ending, out: &Out) -> Result<Ending> {
+    match out.unsaid() {
+        Some(error) if ending == Ending::Done && error.kind() != std::io::ErrorKind::BrokenPipe => {
+            anyhow::bail!("standard output cannot be written: {error}")
+        }
+        _ => Ok(ending),
     }
 }
 

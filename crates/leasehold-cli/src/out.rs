@@ -1,6 +1,7 @@
 //! What people see: colour and tables on a terminal, plain text in a pipe, JSON when asked for.
 
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -11,6 +12,8 @@ use serde_json::{Value, json};
 /// Where a command's answers go.
 pub(crate) struct Out {
     json: bool,
+    /// Why something could not be said, the first time.
+    unsaid: OnceLock<std::io::Error>,
 }
 
 /// The colours in which words are set; a pipe gets none of them.
@@ -23,7 +26,7 @@ const PLAIN: &str = "\x1b[0m";
 
 impl Out {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json }
+        Self { json, unsaid: OnceLock::new() }
     }
 
     /// Whether answers are JSON.
@@ -33,7 +36,7 @@ impl Out {
 
     /// One JSON value on a line of its own.
     pub(crate) fn value(&self, value: &Value) {
-        say(&value.to_string());
+        self.say(&value.to_string());
     }
 
     /// Good news.
@@ -89,8 +92,20 @@ impl Out {
 
     fn line(&self, text: &str) {
         if !self.json {
-            say(text);
+            self.say(text);
         }
+    }
+
+    /// Writes a line. That nobody gets it ends the program's talking, not the program.
+    fn say(&self, text: &str) {
+        if let Err(error) = self.try_line(text) {
+            let _ = self.unsaid.set(error);
+        }
+    }
+
+    /// Why something could not be said, if that is so.
+    pub(crate) fn unsaid(&self) -> Option<&std::io::Error> {
+        self.unsaid.get()
     }
 
     /// What went wrong, on standard error.
@@ -126,11 +141,6 @@ impl Out {
         spinner.enable_steady_tick(Duration::from_millis(100));
         spinner
     }
-}
-
-/// Writes a line to standard output. A reader that has gone away ends the program's talking, not the program.
-fn say(text: &str) {
-    let _ = writeln!(anstream::stdout(), "{text}");
 }
 
 /// A duration as people say it: `850ms`, `12.3s`, `4m 05s`, `2h 10m`.

@@ -9,7 +9,7 @@ use leasehold_core::Reason;
 use leasehold_core::wire::documents::Grant;
 
 use crate::Ending;
-use crate::acquire::tell_granted;
+use crate::acquire::{SecretFile, tell_granted};
 use crate::connection::{Connection, refused};
 use crate::out::Out;
 
@@ -38,8 +38,9 @@ pub(crate) fn fence_arg(text: &str) -> Result<Fence, String> {
 }
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
+    let file = SecretFile::create(args.lease_id_file.as_deref())?;
     args.connection.run(async |documents| match take_over(args, &documents).await {
-        Ok(grant) => tell_granted(&args.room, &grant, args.lease_id_file.as_deref(), out),
+        Ok(grant) => tell_granted(&args.room, &grant, file, out),
         Err(error) => refused(&args.room, error, out),
     })
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
-use leasehold_client::{AcquireOptions, Finished, JobAttempt, JobGuard, JobId, Jobs};
+use anyhow::{Context, Result, bail};
+use leasehold_client::{AcquireOptions, Claim, Finished, JobAttempt, JobGuard, JobId, Jobs};
 use leasehold_core::Held;
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::jobs::value_of;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Place, bare, tell};
 use crate::Ending;
-use crate::acquire::write_secret;
+use crate::acquire::SecretFile;
 use crate::out::{Out, duration, one_line};
 use crate::try_key::duration_arg;
 
@@ -43,10 +43,11 @@ impl Args {
     }
 
     async fn acquire(&self, jobs: &Jobs, out: &Out) -> Result<Ending> {
+        let file = SecretFile::create(self.lease_id_file.as_deref())?;
         let worker = self.worker.clone().or_else(|| crate::connection::variable("LEASEHOLD_OWNER"));
         let options = worker.map_or_else(AcquireOptions::new, AcquireOptions::owner).ttl(self.ttl);
         match jobs.acquire(self.id.as_str(), options).await.map_err(bare)? {
-            JobAttempt::Acquired(guard) => self.acquired(guard, out),
+            JobAttempt::Acquired(guard) => self.acquired(guard, file, jobs, out).await,
             JobAttempt::AlreadyFinished(finished) => Ok(already_finished(&self.id, &finished, out)),
             JobAttempt::Locked(held) => {
                 let look = jobs.look(self.id.as_str()).await.map_err(bare)?;
@@ -56,42 +57,80 @@ impl Args {
         }
     }
 
-    fn acquired(&self, guard: JobGuard, out: &Out) -> Result<Ending> {
-        let (attempt, recovered, left) =
-            (guard.attempt(), guard.is_recovered(), whole_millis(guard.time_left()));
-        let payload = value_of(guard.payload());
-        let claim = guard.into_claim();
-        let (lease_id, fence) = (claim.lease_id.reveal(), claim.fence.get());
-        if let Some(file) = &self.lease_id_file {
-            write_secret(file, &lease_id)?;
+    /// Hands out what it takes to go on with the job. If nobody gets that, the job is given back: otherwise nobody could
+    /// do it until its lease has run out.
+    async fn acquired(
+        &self,
+        guard: JobGuard,
+        file: Option<SecretFile<'_>>,
+        jobs: &Jobs,
+        out: &Out,
+    ) -> Result<Ending> {
+        let begun = Begun {
+            attempt: guard.attempt(),
+            is_recovered: guard.is_recovered(),
+            left: whole_millis(guard.time_left()),
+            payload: value_of(guard.payload()),
+            claim: guard.into_claim(),
+        };
+        let Err(error) = self.hand_out(&begun, file, out) else { return Ok(Ending::Done) };
+        jobs.release(self.id.as_str(), begun.claim).await.map_err(bare).with_context(|| {
+            format!("{error:#}, and {} could not be given back: its lease will run out", self.id)
+        })?;
+        Err(error.context(format!("{} was given back", self.id)))
+    }
+
+    fn hand_out(&self, begun: &Begun, file: Option<SecretFile<'_>>, out: &Out) -> Result<()> {
+        let (lease_id, fence) = (begun.claim.lease_id.reveal(), begun.claim.fence.get());
+        if let Some(file) = file {
+            file.write(&lease_id)?;
         }
         if self.export {
             out.plain(&format!("export LEASEHOLD_LEASE_ID={lease_id} LEASEHOLD_FENCE={fence}"));
-            return Ok(Ending::Done);
+        } else if out.is_json() {
+            self.tell(begun, &lease_id, out);
+        } else {
+            self.say(begun, &lease_id, out);
         }
-        if out.is_json() {
-            let mut shown = json!({ "fence": fence, "attempt": attempt, "recovered": recovered,
-                "stop_after_ms": left, "payload": payload });
-            if let (Some(shown), None) = (shown.as_object_mut(), &self.lease_id_file) {
-                shown.insert("lease_id".into(), lease_id.into());
-            }
-            tell(out, "acquired", &self.id, shown);
-            return Ok(Ending::Done);
+        match out.unsaid() {
+            None => Ok(()),
+            Some(error) => bail!("its lease id could not be printed: {error}"),
         }
-        out.good(&format!("{} is yours to do, with fence {fence}", self.id));
-        out.fact("payload", &one_line(&payload.to_string()));
-        let vanished = if recovered { ", the one before it vanished" } else { "" };
-        out.fact("attempt", &format!("{attempt}{vanished}"));
-        out.fact("stop after", &format!("{}, unless you refresh it", duration(left)));
+    }
+
+    fn tell(&self, begun: &Begun, lease_id: &str, out: &Out) {
+        let mut shown = json!({ "fence": begun.claim.fence.get(), "attempt": begun.attempt,
+            "recovered": begun.is_recovered, "stop_after_ms": begun.left, "payload": begun.payload });
+        if let (Some(shown), None) = (shown.as_object_mut(), &self.lease_id_file) {
+            shown.insert("lease_id".into(), lease_id.into());
+        }
+        tell(out, "acquired", &self.id, shown);
+    }
+
+    fn say(&self, begun: &Begun, lease_id: &str, out: &Out) {
+        out.good(&format!("{} is yours to do, with fence {}", self.id, begun.claim.fence));
+        out.fact("payload", &one_line(&begun.payload.to_string()));
+        let vanished = if begun.is_recovered { ", the one before it vanished" } else { "" };
+        out.fact("attempt", &format!("{}{vanished}", begun.attempt));
+        out.fact("stop after", &format!("{}, unless you refresh it", duration(begun.left)));
         match &self.lease_id_file {
             Some(file) => out.hint(&format!("its lease id is in {}: keep that to yourself", file.display())),
             None => {
-                out.fact("lease id", &lease_id);
+                out.fact("lease id", lease_id);
                 out.hint("keep that to yourself; LEASEHOLD_LEASE_ID and LEASEHOLD_FENCE give both to the other commands");
             }
         }
-        Ok(Ending::Done)
     }
+}
+
+/// An attempt that has begun.
+struct Begun {
+    claim: Claim,
+    attempt: u32,
+    is_recovered: bool,
+    /// How long it lasts without a refresh, in milliseconds.
+    left: u64,
+    payload: Value,
 }
 
 /// Says that somebody is working on a job.

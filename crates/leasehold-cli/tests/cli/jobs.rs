@@ -1,5 +1,7 @@
 //! Jobs from a script, on a real server and in a file: the same words, the same JSON, the same exit codes.
 
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -27,16 +29,25 @@ impl Place {
 
     /// With what `acquire` said in the environment, as a script would.
     fn run_with(&self, args: &[&str], attempt: Option<&Value>) -> Run {
-        let args: Vec<&str> = ["job"].iter().chain(args).copied().collect();
-        let mut command = match &self.server {
-            Some(server) => server.command_as("user-a", &args),
-            None => command(self.folder.path(), &args),
-        };
+        let mut command = self.command(args);
         if let Some(attempt) = attempt {
             command.env("LEASEHOLD_LEASE_ID", attempt["lease_id"].as_str().unwrap());
             command.env("LEASEHOLD_FENCE", attempt["fence"].to_string());
         }
         Run::of(&mut command)
+    }
+
+    /// With another standard output.
+    fn run_into(&self, args: &[&str], output: Stdio) -> Run {
+        Run::of(self.command(args).stdout(output))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let args: Vec<&str> = ["job"].iter().chain(args).copied().collect();
+        match &self.server {
+            Some(server) => server.command_as("user-a", &args),
+            None => command(self.folder.path(), &args),
+        }
     }
 
     fn acquire(&self) -> Value {
@@ -178,6 +189,74 @@ fn a_lease_id_can_stand_in_a_file() {
         let done = place.run(&["complete", JOB, "--lease-id-file", "lease", "--fence", &fence]);
         assert_eq!((done.code, done.out.as_str()), (0, "✓ analyses/42 is done"), "{}", done.err);
     }
+}
+
+/// The job was taken, its lease id went nowhere, and nobody could do it for five minutes.
+#[test]
+fn a_job_whose_lease_id_has_nowhere_to_go_is_not_taken() {
+    for place in Place::both() {
+        place.run(&["create", JOB]);
+        let link = place.folder.path().join("link");
+        std::os::unix::fs::symlink("target", &link).unwrap();
+        for file in ["absent/lease", ".", "link"] {
+            let refused = place.run(&["acquire", JOB, "--lease-id-file", file]);
+            assert_eq!(
+                (refused.code, refused.err.contains("nothing was acquired")),
+                (1, true),
+                "{}",
+                refused.err
+            );
+        }
+        assert!(!place.folder.path().join("target").exists());
+        for args in [&["acquire", JOB, "--export"][..], &["acquire", JOB], &["acquire", JOB, "--json"]] {
+            let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+            let lost = place.run_into(args, full.into());
+            assert_eq!(
+                (lost.code, lost.err.contains("analyses/42 was given back")),
+                (1, true),
+                "{}",
+                lost.err
+            );
+        }
+        assert!(place.run(&["show", JOB]).out.starts_with("! analyses/42 is QUEUED"));
+        assert_eq!(place.acquire()["recovered"], false);
+    }
+}
+
+/// A lease id stood in a file that everybody could read, because everybody could before.
+#[test]
+fn a_lease_id_goes_into_a_file_that_only_its_owner_can_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let [_, place] = Place::both();
+    place.run(&["create", JOB]);
+    let file = place.folder.path().join("lease");
+    std::fs::write(&file, "older").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let mut seen_before = std::fs::File::open(&file).unwrap();
+    assert_eq!(place.run(&["acquire", JOB, "--lease-id-file", "lease"]).code, 0);
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim().len(), 36);
+    assert_eq!(std::io::read_to_string(&mut seen_before).unwrap(), "older");
+    let left = std::fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with(".tmp")));
+}
+
+#[test]
+fn an_answer_that_could_not_be_printed_is_a_failure() {
+    let [_, place] = Place::both();
+    place.run(&["create", JOB]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let shown = place.run_into(&["show", JOB], full.into());
+    assert_eq!(
+        (shown.code, shown.err.contains("standard output cannot be written")),
+        (1, true),
+        "{}",
+        shown.err
+    );
+    // A reader that has seen enough is none.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(place.run_into(&["show", JOB], writer.into()).code, 0);
 }
 
 #[test]
