@@ -58,8 +58,8 @@ pub(crate) struct Create {
     /// The job: `collection/id`, such as `analyses/42`.
     #[arg(value_name = "JOB")]
     id: JobId,
-    /// What is to be done: JSON; anything else counts as text.
-    #[arg(default_value = "null")]
+    /// What is to be done: JSON; anything else counts as text, behind `--` if it begins with a hyphen.
+    #[arg(default_value = "null", allow_negative_numbers = true)]
     payload: String,
     /// How often somebody may begin with it [default: as often as it takes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -41,8 +41,8 @@ impl Refresh {
 pub(crate) struct Complete {
     #[command(flatten)]
     attempt: Attempt,
-    /// What it came to: JSON; anything else counts as text.
-    #[arg(default_value = "null")]
+    /// What it came to: JSON; anything else counts as text, behind `--` if it begins with a hyphen.
+    #[arg(default_value = "null", allow_negative_numbers = true)]
     result: String,
 }
 
@@ -65,7 +65,8 @@ impl Complete {
 pub(crate) struct Fail {
     #[command(flatten)]
     attempt: Attempt,
-    /// Why, in your words.
+    /// Why, in your words; behind `--` if they begin with a hyphen.
+    #[arg(allow_negative_numbers = true)]
     error: String,
     /// Trying again would not help: the job has failed.
     #[arg(long = "final")]

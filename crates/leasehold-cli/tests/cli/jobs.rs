@@ -242,6 +242,17 @@ fn a_lease_id_goes_into_a_file_that_only_its_owner_can_read() {
 }
 
 #[test]
+fn what_begins_with_a_hyphen_can_be_said() {
+    let [_, place] = Place::both();
+    assert_eq!(place.run(&["create", JOB, "-5"]).code, 0);
+    let acquired = place.acquire();
+    assert_eq!(acquired["payload"], -5);
+    assert_eq!(place.run_with(&["complete", JOB, "--jsno"], Some(&acquired)).code, 2, "no flag, and no text");
+    assert_eq!(place.run_with(&["complete", JOB, "--json", "--", "- 12 pages"], Some(&acquired)).code, 0);
+    assert_eq!(place.run(&["show", JOB, "--json"]).json()["result"], "- 12 pages");
+}
+
+#[test]
 fn an_answer_that_could_not_be_printed_is_a_failure() {
     let [_, place] = Place::both();
     place.run(&["create", JOB]);
