@@ -1,7 +1,7 @@
 // Calls to a server: without redirects, and repeated when it is not known whether they were done. Tokens and lease ids
 // never go into an error.
 
-import { fromProblem, TooMany, Unavailable } from './errors.js';
+import { fromProblem, TooMany, Unauthenticated, Unavailable } from './errors.js';
 
 export const TRIES = 7;
 const FIRST_PAUSE_MS = 50;
@@ -70,10 +70,8 @@ export class Server {
   /** Calls, whatever comes of it. */
   async callOnce(method, job, what, body, timeoutMs) {
     const url = this.#base + jobPath(job) + what;
-    const headers = { accept: 'application/json' };
+    const headers = { accept: 'application/json', ...(await this.#authorization()) };
     if (body !== undefined) headers['content-type'] = 'application/json';
-    const token = typeof this.#token === 'function' ? await this.#token() : this.#token;
-    if (token) headers.authorization = `Bearer ${token}`;
     const sent = clock.now();
     let response, text;
     try {
@@ -85,6 +83,18 @@ export class Server {
       throw mayPass(new Unavailable(`no answer from the server (${why})`, { cause: error }), 0);
     }
     return { sent, status: response.status, answer: read(response, text) };
+  }
+
+  async #authorization() {
+    let token = typeof this.#token === 'function' ? await this.#token() : this.#token;
+    if (token === undefined || token === null) return {};
+    // What is in a file usually ends with a newline.
+    token = typeof token === 'string' ? token.trim() : ' ';
+    if (!/^[!-~]*$/.test(token)) {
+      // fetch would refuse it, too, and put it into its error.
+      throw new Unauthenticated('the token holds what no token can (it is not shown); look where it comes from');
+    }
+    return token ? { authorization: `Bearer ${token}` } : {};
   }
 }
 

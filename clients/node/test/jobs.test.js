@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
 
 import {
   AnalysisLocks,
@@ -290,6 +291,17 @@ test('a server that asks to be left alone is', async (t) => {
   assert.equal(answer.reason, 'locked');
   assert.equal(new Set(asked.map(({ body }) => body.lease_id)).size, 1, 'the same lease id each time');
   assert.ok(asked[1].at - asked[0].at >= 990 && asked[2].at - asked[1].at >= 990);
+});
+
+// A token with a line break inside was in the error that fetch throws, seven times over.
+test('a token that cannot be one is refused without being shown', async () => {
+  assert.equal(await new Jobs(server.url, `${server.tokens['user-a']}\n`).look(newId()), null);
+  for (const token of ['se cret', 'se\ncret', 's\u00e9cret', Buffer.from('secret'), () => 'se\rcret']) {
+    await assert.rejects(new Jobs(server.url, token).look(newId()), (error) => {
+      assert.doesNotMatch(inspect(error), /cret/);
+      return error instanceof Unauthenticated;
+    });
+  }
 });
 
 test('the clock notices a sleep and minds no clock that is set back', (t) => {

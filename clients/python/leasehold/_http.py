@@ -10,10 +10,10 @@ import json
 import random
 import ssl
 import time
-from typing import Any, Callable, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
 
-from ._errors import LeaseholdError, TooMany, Unavailable, from_problem
+from ._errors import LeaseholdError, TooMany, Unauthenticated, Unavailable, from_problem
 
 Token = Union[None, str, Callable[[], str]]
 
@@ -67,12 +67,9 @@ class Server:
         """Calls, whatever comes of it."""
         path = self._path + job_path(job) + what
         text = None if body is None else json.dumps(body, allow_nan=False).encode()
-        headers = {"Accept": "application/json", "User-Agent": "leasehold-python"}
+        headers = {"Accept": "application/json", "User-Agent": "leasehold-python", **self._authorization()}
         if text is not None:
             headers["Content-Type"] = "application/json"
-        token = self._token() if callable(self._token) else self._token
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
         sent = now()
         try:
             connection = self._connect(timeout)
@@ -86,6 +83,17 @@ class Server:
         except (OSError, http.client.HTTPException) as error:
             raise _may_pass(Unavailable(f"no answer from the server ({type(error).__name__}: {error})"), 0.0) from error
         return sent, status, _read(status, content, retry_after)
+
+    def _authorization(self) -> Dict[str, str]:
+        token = self._token() if callable(self._token) else self._token
+        if token is None:
+            return {}
+        # What is in a file usually ends with a newline.
+        token = token.strip() if isinstance(token, str) else None
+        if token is None or not all("!" <= character <= "~" for character in token):
+            # http.client would refuse it, too, and put it into its error.
+            raise Unauthenticated("the token holds what no token can (it is not shown); look where it comes from")
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
         if self._tls is not None:

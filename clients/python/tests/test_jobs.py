@@ -5,6 +5,7 @@ import json
 import logging
 import threading
 import time
+import traceback
 import unittest
 import uuid
 
@@ -312,6 +313,16 @@ class Errors(Case):
         self.assertEqual(answer.reason, "locked")
         self.assertEqual(len({body["lease_id"] for _, body in asked}), 1, "the same lease id each time")
         self.assertTrue(all(later[0] - earlier[0] >= 1 for earlier, later in zip(asked, asked[1:])))
+
+    def test_a_token_that_cannot_be_one_is_refused_without_being_shown(self):
+        # A token from a file had its newline with it. http.client put all of it into a ValueError, which the handler of
+        # docs/worker.md answered to whoever asked.
+        self.assertIsNone(Jobs(server.url, server.tokens["user-a"] + "\n").look(self.id))
+        for token in ("se cret", "se\ncret", "s\u00e9cret", b"secret", lambda: "se\rcret"):
+            with self.assertRaises(Unauthenticated) as refused:
+                Jobs(server.url, token).look(self.id)
+            error = refused.exception
+            self.assertNotIn("cret", "".join(traceback.format_exception(type(error), error, error.__traceback__)))
 
     def test_a_server_that_is_not_there_is_unavailable(self):
         with self.assertRaises(Unavailable):
