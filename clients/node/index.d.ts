@@ -66,7 +66,7 @@ export class Attempt {
   check(): number;
   refresh(ttl?: number): Promise<void>;
   complete(result?: unknown): Promise<void>;
-  /** Answers whether somebody may try again. */
+  /** Answers whether somebody may try again. Of a very long error the beginning is kept. */
   fail(error: unknown, retryable?: boolean): Promise<boolean>;
   /** That this fails is only a warning: the lease runs out. */
   release(): Promise<void>;

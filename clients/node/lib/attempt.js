@@ -6,6 +6,9 @@ import { clock, TRIES } from './http.js';
 /** The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, a deadline does not. */
 const LONGEST_SLEEP_MS = 1_000;
 
+/** How many characters of an error are kept: whatever they are, they fit into the 64 KiB that a server takes. */
+const LONGEST_ERROR = 10_000;
+
 /**
  * A job that is ours to do, until it is finished, given back, or lost.
  *
@@ -75,9 +78,10 @@ export class Attempt {
     await this.#say('complete', { result });
   }
 
-  /** It did not work. Answers whether somebody may try again. */
+  /** It did not work. Answers whether somebody may try again. Of a very long error the beginning is kept. */
   async fail(error, retryable = true) {
-    const words = String(error?.message ?? error).replaceAll('\0', '');
+    // By way of bytes: half a surrogate pair would be refused.
+    const words = Buffer.from(String(error?.message ?? error).slice(0, LONGEST_ERROR).replaceAll('\0', '')).toString();
     return (await this.#say('fail', { error: words, retryable })).again;
   }
 

@@ -8,7 +8,7 @@ export class LeaseholdError extends Error {
   }
 }
 
-/** What was sent breaks a rule of the server; its words say which, and what to do. */
+/** What was to be sent breaks a rule; its words say which, and what to do. */
 export class Invalid extends LeaseholdError {}
 /** The server does not accept the token. */
 export class Unauthenticated extends LeaseholdError {}

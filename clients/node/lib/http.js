@@ -1,7 +1,7 @@
 // Calls to a server: without redirects, and repeated when it is not known whether they were done. Tokens and lease ids
 // never go into an error.
 
-import { fromProblem, TooMany, Unauthenticated, Unavailable } from './errors.js';
+import { fromProblem, Invalid, TooMany, Unauthenticated, Unavailable } from './errors.js';
 
 export const TRIES = 7;
 const FIRST_PAUSE_MS = 50;
@@ -69,14 +69,14 @@ export class Server {
 
   /** Calls, whatever comes of it. */
   async callOnce(method, job, what, body, timeoutMs) {
-    const url = this.#base + jobPath(job) + what;
+    const [url, content] = [this.#base + jobPath(job) + what, encoded(body)];
     const headers = { accept: 'application/json', ...(await this.#authorization()) };
-    if (body !== undefined) headers['content-type'] = 'application/json';
+    if (content !== undefined) headers['content-type'] = 'application/json';
     const sent = clock.now();
     let response, text;
     try {
       const signal = AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs)));
-      response = await fetch(url, { method, headers, body: JSON.stringify(body), redirect: 'manual', signal });
+      response = await fetch(url, { method, headers, body: content, redirect: 'manual', signal });
       text = await response.text();
     } catch (error) {
       const why = error.cause?.code ?? error.cause?.message ?? error.message;
@@ -98,13 +98,21 @@ export class Server {
   }
 }
 
+function encoded(body) {
+  try {
+    return JSON.stringify(body);
+  } catch (error) {
+    throw new Invalid(`what is to be sent is no JSON: ${error.message}`);
+  }
+}
+
 /** The address of a job, `collection/id`. */
 function jobPath(job) {
   const slash = String(job).indexOf('/');
   const [collection, id] = [String(job).slice(0, slash), String(job).slice(slash + 1)];
   // A URL would take these for steps to other folders.
   if (slash < 1 || !id || [collection, id].some((part) => part === '.' || part === '..')) {
-    throw new TypeError(`a job is \`collection/id\`, such as \`analyses/42\`; this is ${JSON.stringify(job)}`);
+    throw new Invalid(`a job is \`collection/id\`, such as \`analyses/42\`; this is ${JSON.stringify(job)}`);
   }
   return `/api/jobs/${encodeURIComponent(collection)}/${encodeURIComponent(id)}`;
 }

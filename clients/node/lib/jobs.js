@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 
 import { Attempt } from './attempt.js';
-import { heldOf, LeaseLost, NoSuchJob, NotRetryable } from './errors.js';
+import { heldOf, Invalid, LeaseLost, NoSuchJob, NotRetryable } from './errors.js';
 import { Server } from './http.js';
 
 /** The jobs of a server. A job's id is `collection/id`, such as `analyses/42`. */
@@ -46,8 +46,9 @@ export class Jobs {
 
   /**
    * Does `work` if the job is ours to do, and finishes it with what that comes to. An error fails the attempt, which is tried
-   * again as long as there are attempts left, unless it is `NotRetryable`. When the attempt is lost, `run` rejects with
-   * `LeaseLost` at once; the work is told by its signal.
+   * again as long as there are attempts left, unless it is `NotRetryable`. A result that cannot be kept (no JSON, or more than
+   * 64 KiB of it) fails the job for good: it would be the same again. When the attempt is lost, `run` rejects with `LeaseLost`
+   * at once; the work is told by its signal.
    */
   async run(id, work, options = {}) {
     const attempt = await this.acquire(id, options);
@@ -55,23 +56,41 @@ export class Jobs {
       const { reason, result, error, held } = attempt;
       return { outcome: reason, result, error, again: false, held, finished: reason === 'already_finished' };
     }
-    let result;
     try {
-      result = await orLost(attempt, async () => work(attempt));
-    } catch (error) {
-      if (attempt.signal.aborted) throw attempt.signal.reason;
-      const again = await attempt.fail(error, !(error instanceof NotRetryable));
-      return { outcome: 'failed', error: String(error?.message ?? error), again, finished: !again };
+      return await finish(attempt, work);
+    } finally {
+      await attempt.release(); // unless it is finished or lost
     }
-    attempt.check();
-    await attempt.complete(result);
-    return { outcome: 'done', result, again: false, finished: true };
   }
 
   /** Has a job done all over again, whatever it came to. Not while somebody works on it (`JobRunning`). */
   async reset(id) {
     return jobOf((await this.#server.call('POST', id, '/reset')).answer);
   }
+}
+
+/** Does the work, and says what it came to. */
+async function finish(attempt, work) {
+  let result;
+  try {
+    result = await orLost(attempt, async () => work(attempt));
+  } catch (error) {
+    if (attempt.signal.aborted) throw attempt.signal.reason;
+    return failed(attempt, String(error?.message ?? error), !(error instanceof NotRetryable));
+  }
+  attempt.check();
+  try {
+    await attempt.complete(result);
+  } catch (error) {
+    if (!(error instanceof Invalid)) throw error;
+    return failed(attempt, `the result cannot be kept: ${error.message}`, false);
+  }
+  return { outcome: 'done', result, again: false, finished: true };
+}
+
+async function failed(attempt, error, retryable) {
+  const again = await attempt.fail(error, retryable);
+  return { outcome: 'failed', error, again, finished: !again };
 }
 
 /** What the work comes to, or a rejection as soon as its attempt is lost. */

@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import http from 'node:http';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
@@ -17,12 +16,13 @@ import {
   Jobs,
   LeaseLost,
   NoSuchJob,
+  NotAllowed,
   NotRetryable,
   Unauthenticated,
   Unavailable,
 } from '../index.js';
 import { Clock } from '../lib/http.js';
-import { Proxy, startServer, until } from './support.js';
+import { Proxy, startFake, startServer, until } from './support.js';
 
 const quiet = { warn: () => {} };
 let server;
@@ -43,6 +43,16 @@ async function behindProxy(t, warn = () => {}) {
   const proxy = await Proxy.to(server.port);
   t.after(() => proxy.end());
   return { proxy, cutOff: new Jobs(proxy.url, server.tokens['user-a'], { worker: 'w1', warn }) };
+}
+
+async function fake(t, answer) {
+  return new Jobs(await startFake(t, answer), undefined, quiet);
+}
+
+/** What a server answers to somebody who gets a job. */
+function granted(leaseId, times) {
+  const answer = { acquired: true, lease_id: leaseId, fence: 1, attempt: 1, recovered: false, payload: null };
+  return [200, {}, JSON.stringify({ ...answer, ...times })];
 }
 
 async function queued(payload, options) {
@@ -232,6 +242,43 @@ test('an error fails the attempt and is tried again as often as it may', async (
   assert.equal((await jobs.look(id)).error, 'never');
 });
 
+// `run` rejected and never let go: the job was refreshed for as long as the program lived, and nobody could do it. Where it was let
+// go, the same work was done again and again for the same refusal.
+test('a result that cannot be kept fails the job for good', async () => {
+  const circle = {};
+  circle.circle = circle;
+  for (const result of ['x'.repeat(70_000), 7n, () => {}, Symbol('x'), circle, '\ud800']) {
+    const id = await queued();
+    const run = await jobs.run(id, () => result);
+    assert.deepEqual([run.outcome, run.again, run.finished], ['failed', false, true]);
+    assert.match(run.error, /the result cannot be kept/);
+    const job = await jobs.look(id);
+    assert.deepEqual([job.status, job.error], ['FAILED', run.error]);
+  }
+});
+
+test('a job whose end nobody heard of is given back', async (t) => {
+  const id = await queued();
+  const asked = [];
+  const jobs = await fake(t, (path, body) => {
+    asked.push(path.split('/').at(-1));
+    if (path.endsWith('/acquire')) return granted(body.lease_id, { refresh_after_ms: 60_000, stop_after_ms: 120_000 });
+    return path.endsWith('/release') ? [204, {}, ''] : [403, {}, '{"code":"not_allowed","title":"no"}'];
+  });
+  await assert.rejects(jobs.run(id, () => 1), NotAllowed);
+  assert.deepEqual(asked, ['acquire', 'complete', 'release']);
+});
+
+// An error with a whole page in it was refused, and the attempt was neither failed nor counted.
+test('of a very long error the beginning is kept', async () => {
+  const id = await queued(null, { maxAttempts: 1 });
+  const run = await jobs.run(id, () => {
+    throw new Error(`no disk\0${'\x01\ud800😀'.repeat(30_000)}`);
+  });
+  assert.equal(run.again, false);
+  assert.ok((await jobs.look(id)).error.startsWith('no disk\x01\ufffd😀'));
+});
+
 test('a lost lease cancels the work', async (t) => {
   const id = await queued();
   const { proxy, cutOff } = await behindProxy(t);
@@ -266,7 +313,8 @@ test('what goes wrong has a name', async () => {
   await assert.rejects(jobs.create(id, 2), JobDiffers);
   await assert.rejects(new Jobs(server.url, 'nonsense').look(id), Unauthenticated);
   await assert.rejects(jobs.acquire(id, { ttl: 0 }), (error) => error instanceof Invalid && /between 1s and 24h/.test(error.message));
-  for (const bad of ['42', '/42', 'a/', 'a/..']) await assert.rejects(jobs.look(bad), TypeError);
+  for (const bad of ['42', '/42', 'a/', 'a/..', 'a/b/c']) await assert.rejects(jobs.look(bad), Invalid);
+  await assert.rejects(jobs.create(id, 7n), (error) => error instanceof Invalid && /no JSON/.test(error.message));
   for (const url of ['ftp://x', 'leases.example.com', 'http://me:hunter2@x']) {
     assert.throws(() => new Jobs(url), (error) => error instanceof TypeError && !error.message.includes('hunter2'));
   }
@@ -274,23 +322,14 @@ test('what goes wrong has a name', async () => {
 });
 
 test('a server that asks to be left alone is', async (t) => {
-  const answers = [[503, '1'], [429, '1'], [200, undefined]];
+  const locked = '{"acquired":false,"reason":"locked","status":"RUNNING"}';
+  const wait = { 'retry-after': '1' };
+  const answers = [[503, wait, '{}'], [429, wait, '{}'], [200, {}, locked]];
   const asked = [];
-  const busy = http.createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    const [status, retryAfter] = answers[asked.length];
-    asked.push({ at: performance.now(), body: JSON.parse(Buffer.concat(chunks)) });
-    if (retryAfter) response.setHeader('Retry-After', retryAfter);
-    response.writeHead(status).end(status === 200 ? '{"acquired":false,"reason":"locked","status":"RUNNING"}' : '{}');
-  });
-  busy.listen(0, '127.0.0.1');
-  await once(busy, 'listening');
-  t.after(() => busy.close());
-  const answer = await new Jobs(`http://127.0.0.1:${busy.address().port}`).acquire(newId());
-  assert.equal(answer.reason, 'locked');
+  const jobs = await fake(t, (_, body) => answers[asked.push({ at: performance.now(), body }) - 1]);
+  assert.equal((await jobs.acquire(newId())).reason, 'locked');
   assert.equal(new Set(asked.map(({ body }) => body.lease_id)).size, 1, 'the same lease id each time');
-  assert.ok(asked[1].at - asked[0].at >= 990 && asked[2].at - asked[1].at >= 990);
+  assert.ok(asked.every(({ at }, n) => n === 0 || at - asked[n - 1].at >= 990));
 });
 
 // A token with a line break inside was in the error that fetch throws, seven times over.

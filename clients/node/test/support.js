@@ -1,7 +1,8 @@
-// A real server with made-up users, and a network that can be cut.
+// A real server with made-up users, a made-up server, and a network that can be cut.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import http from 'node:http';
 import net from 'node:net';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -18,6 +19,21 @@ export async function startServer() {
     await once(child, 'exit');
   };
   return { url, tokens, port: Number(new URL(url).port), end };
+}
+
+/** The address of a server whose answers are those of a function: the status, the headers and the body. */
+export async function startFake(t, answer) {
+  const server = http.createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks).toString();
+    const [status, headers, content] = await answer(request.url, body && JSON.parse(body));
+    response.writeHead(status, headers).end(content);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => server.close());
+  return `http://127.0.0.1:${server.address().port}`;
 }
 
 /** Passes connections on to a port until it is cut, and again when it is healed. */

@@ -17,6 +17,9 @@ log = logging.getLogger("leasehold")
 LONGEST_SLEEP = 1.0
 """The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, a deadline does not."""
 
+LONGEST_ERROR = 10_000
+"""How many characters of an error are kept: whatever they are, they fit into the 64 KiB that a server takes."""
+
 
 class Attempt:
     """A job that is ours to do, until it is finished, given back, or lost.
@@ -89,8 +92,9 @@ class Attempt:
         self._say("complete", {"result": result})
 
     def fail(self, error: str, retryable: bool = True) -> bool:
-        """It did not work. Answers whether somebody may try again."""
-        return bool(self._say("fail", {"error": str(error).replace("\0", ""), "retryable": retryable})["again"])
+        """It did not work. Answers whether somebody may try again. Of a very long error the beginning is kept."""
+        words = str(error)[:LONGEST_ERROR].replace("\0", "").encode("utf-8", "replace").decode()
+        return bool(self._say("fail", {"error": words, "retryable": retryable})["again"])
 
     def release(self) -> None:
         """Gives the job back unfinished. That this fails is only a warning: the lease runs out."""

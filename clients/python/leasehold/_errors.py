@@ -12,7 +12,7 @@ class LeaseholdError(Exception):
 
 
 class Invalid(LeaseholdError):
-    """What was sent breaks a rule of the server; its words say which, and what to do."""
+    """What was to be sent breaks a rule; its words say which, and what to do."""
 
 
 class Unauthenticated(LeaseholdError):

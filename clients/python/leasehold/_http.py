@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
 
-from ._errors import LeaseholdError, TooMany, Unauthenticated, Unavailable, from_problem
+from ._errors import Invalid, LeaseholdError, TooMany, Unauthenticated, Unavailable, from_problem
 
 Token = Union[None, str, Callable[[], str]]
 
@@ -65,8 +65,7 @@ class Server:
 
     def call_once(self, method: str, job: str, what: str, body: Any, timeout: float) -> Tuple[float, int, Any]:
         """Calls, whatever comes of it."""
-        path = self._path + job_path(job) + what
-        text = None if body is None else json.dumps(body, allow_nan=False).encode()
+        path, text = self._path + job_path(job) + what, _encoded(body)
         headers = {"Accept": "application/json", "User-Agent": "leasehold-python", **self._authorization()}
         if text is not None:
             headers["Content-Type"] = "application/json"
@@ -105,8 +104,16 @@ def job_path(job: str) -> str:
     """The address of a job, `collection/id`."""
     collection, slash, name = job.partition("/")
     if not (collection and slash and name):
-        raise ValueError(f"a job is `collection/id`, such as `analyses/42`; this is {job!r}")
+        raise Invalid(f"a job is `collection/id`, such as `analyses/42`; this is {job!r}")
     return f"/api/jobs/{quote(collection, safe='')}/{quote(name, safe='')}"
+
+
+def _encoded(body: Any) -> Optional[bytes]:
+    """A body as UTF-8, of which a server counts the bytes."""
+    try:
+        return None if body is None else json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"what is to be sent is no JSON: {error}") from None
 
 
 def _read(status: int, content: bytes, retry_after: Optional[str]) -> Any:

@@ -8,7 +8,7 @@ import uuid
 from typing import Any, Callable, Optional, Union
 
 from ._attempt import Attempt
-from ._errors import NoSuchJob, NotRetryable
+from ._errors import Invalid, NoSuchJob, NotRetryable
 from ._http import Server, Token
 from ._values import Job, NotAcquired, Run
 
@@ -69,7 +69,8 @@ class Jobs:
 
     def run(self, id: str, work: Callable[[Attempt], Any], *, worker: Optional[str] = None, ttl: int = 300) -> Run:
         """Does `work` if the job is ours to do, and finishes it with what that returns. An exception fails the attempt,
-        which is tried again as long as there are attempts left, unless it is `NotRetryable`. Work that looks at
+        which is tried again as long as there are attempts left, unless it is `NotRetryable`. A result that cannot be kept (no
+        JSON, or more than 64 KiB of it) fails the job for good: it would be the same again. Work that looks at
         `attempt.lost` or calls `attempt.check()` stops when the attempt is lost; what it comes to after that is not kept, and
         `LeaseLost` is raised."""
         attempt = self.acquire(id, worker=worker, ttl=ttl)
@@ -85,7 +86,11 @@ class Jobs:
                 again = attempt.fail(words, retryable=not isinstance(error, NotRetryable))
                 return Run("failed", error=words, again=again)
             attempt.check()
-            attempt.complete(result)
+            try:
+                attempt.complete(result)
+            except Invalid as error:
+                words = f"the result cannot be kept: {error}"
+                return Run("failed", error=words, again=attempt.fail(words, retryable=False))
             return Run("done", result)
 
     def reset(self, id: str) -> Job:

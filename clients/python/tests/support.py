@@ -1,5 +1,6 @@
-"""A real server with made-up users, and a network that can be cut."""
+"""A real server with made-up users, a made-up server, and a network that can be cut."""
 
+import http.server
 import json
 import os
 import socket
@@ -27,6 +28,34 @@ class Server:
         self.process.terminate()
         self.process.wait()
         self.process.stdout.close()
+
+
+class Fake:
+    """A server whose answers are those of a function: `answer(path, body)` gives the status, the headers and the body."""
+
+    def __init__(self, answer):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                status, headers, content = answer(self.path, json.loads(body) if body else None)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_PUT = do_POST
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def end(self):
+        self._server.shutdown()
+        self._server.server_close()
 
 
 class Proxy:

@@ -1,6 +1,5 @@
 """Workers in Python against a real server."""
 
-import http.server
 import json
 import logging
 import threading
@@ -23,7 +22,7 @@ from leasehold import (
     Unavailable,
 )
 
-from .support import Proxy, Server, until
+from .support import Fake, Proxy, Server, until
 
 
 def setUpModule():
@@ -40,6 +39,12 @@ def new_id():
     return f"analyses/{uuid.uuid4()}"
 
 
+def granted(lease_id, **times):
+    """What a server answers to somebody who gets a job."""
+    answer = {"acquired": True, "lease_id": lease_id, "fence": 1, "attempt": 1, "recovered": False, "payload": None}
+    return 200, {}, json.dumps({**answer, **times}).encode()
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.jobs = Jobs(server.url, server.tokens["user-a"], worker="w1")
@@ -50,6 +55,11 @@ class Case(unittest.TestCase):
         proxy = Proxy(server.address)
         self.addCleanup(proxy.end)
         return proxy
+
+    def fake(self, answer):
+        fake = Fake(answer)
+        self.addCleanup(fake.end)
+        return Jobs(fake.url)
 
     def acquired(self, jobs, **options):
         attempt = jobs.acquire(self.id, **options)
@@ -239,6 +249,31 @@ class Runs(Case):
         self.assertFalse(self.jobs.run(self.id, hopeless).again)
         self.assertEqual(self.jobs.look(self.id).error, "never")
 
+    def test_a_result_that_cannot_be_kept_fails_the_job_for_good(self):
+        # The job was given back, the queue delivered it again, and the same work was done for the same refusal, for ever.
+        for result in ("x" * 70_000, {1, 2}, float("nan"), "\ud800", object()):
+            self.id = new_id()
+            self.jobs.create(self.id)
+            run = self.jobs.run(self.id, lambda attempt: result)
+            self.assertEqual((run.outcome, run.again, run.finished), ("failed", False, True))
+            self.assertIn("the result cannot be kept", run.error)
+            job = self.jobs.look(self.id)
+            self.assertEqual((job.status, job.error), ("FAILED", run.error))
+
+    def test_a_long_result_in_any_language_is_kept(self):
+        # Escaped, as json.dumps likes it, a Japanese text was twice as long as it is, and refused.
+        self.jobs.create(self.id)
+        self.assertEqual(self.jobs.run(self.id, lambda attempt: "会" * 21_000).outcome, "done")
+
+    def test_of_a_very_long_error_the_beginning_is_kept(self):
+        # An exception with a whole page in it was refused, and the attempt was neither failed nor counted.
+        def broken(attempt):
+            raise ValueError("no disk\0" + "\x01\ud800😀" * 30_000)
+
+        self.jobs.create(self.id, max_attempts=1)
+        self.assertFalse(self.jobs.run(self.id, broken).again)
+        self.assertTrue(self.jobs.look(self.id).error.startswith("no disk\x01?😀"))
+
     def test_work_whose_lease_is_lost_stops_and_its_result_is_not_kept(self):
         self.jobs.create(self.id)
         proxy = self.proxy()
@@ -279,38 +314,27 @@ class Errors(Case):
             Jobs(server.url, "nonsense").look(self.id)
         with self.assertRaisesRegex(Invalid, "between 1s and 24h"):
             self.jobs.acquire(self.id, ttl=0)
-        with self.assertRaises(ValueError):
-            self.jobs.look("42")
+        for bad in ("42", "/42", "a/", "a/..", "a/b/c"):
+            with self.assertRaises(Invalid):
+                self.jobs.look(bad)
+        with self.assertRaisesRegex(Invalid, "no JSON"):
+            self.jobs.create(self.id, {1, 2})
         for url in ("ftp://x", "leases.example.com", "http://me:hunter2@x"):
             with self.assertRaises(ValueError) as refused:
                 Jobs(url)
             self.assertNotIn("hunter2", str(refused.exception))
 
     def test_a_server_that_asks_to_be_left_alone_is(self):
-        answers = [(503, "1"), (429, "1"), (200, None)]
+        locked = b'{"acquired": false, "reason": "locked", "status": "RUNNING"}'
+        wait = {"Retry-After": "1"}
+        answers = [(503, wait, b"{}"), (429, wait, b"{}"), (200, {}, locked)]
         asked = []
 
-        class Busy(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                asked.append((time.monotonic(), json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-                status, retry_after = answers[len(asked) - 1]
-                body = b'{"acquired": false, "reason": "locked", "status": "RUNNING"}' if status == 200 else b"{}"
-                self.send_response(status)
-                if retry_after:
-                    self.send_header("Retry-After", retry_after)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        def answer(path, body):
+            asked.append((time.monotonic(), body))
+            return answers[len(asked) - 1]
 
-            def log_message(self, *_):
-                pass
-
-        busy = http.server.HTTPServer(("127.0.0.1", 0), Busy)
-        self.addCleanup(busy.server_close)
-        self.addCleanup(busy.shutdown)
-        threading.Thread(target=busy.serve_forever, daemon=True).start()
-        answer = Jobs(f"http://127.0.0.1:{busy.server_port}").acquire(self.id)
-        self.assertEqual(answer.reason, "locked")
+        self.assertEqual(self.fake(answer).acquire(self.id).reason, "locked")
         self.assertEqual(len({body["lease_id"] for _, body in asked}), 1, "the same lease id each time")
         self.assertTrue(all(later[0] - earlier[0] >= 1 for earlier, later in zip(asked, asked[1:])))
 
