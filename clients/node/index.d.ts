@@ -64,6 +64,7 @@ export class Attempt {
   isHeld(): boolean;
   /** The fence, if the job may still be worked on at this moment; throws `LeaseLost` otherwise. */
   check(): number;
+  /** Rejects with `LeaseLost` if the attempt is over. */
   refresh(ttl?: number): Promise<void>;
   complete(result?: unknown): Promise<void>;
   /** Answers whether somebody may try again. Of a very long error the beginning is kept. */

@@ -1,7 +1,7 @@
 // An attempt at a job: refreshed by a timer, and lost in the open.
 
 import { LeaseLost, NoSuchJob } from './errors.js';
-import { clock, TRIES } from './http.js';
+import { clock } from './http.js';
 
 /** The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, a deadline does not. */
 const LONGEST_SLEEP_MS = 1_000;
@@ -66,11 +66,17 @@ export class Attempt {
     throw this.signal.reason ?? new LeaseLost(`the attempt at ${this.id} has ended`, 'released');
   }
 
-  /** Refreshes it now, which it also does by itself; from now on for `ttl` seconds at a time, if given. */
+  /**
+   * Refreshes it now, which it also does by itself; from now on for `ttl` seconds at a time, if given. An attempt that is over
+   * stays so: `LeaseLost`.
+   */
   async refresh(ttl) {
     const body = ttl === undefined ? this.#claim() : { ...this.#claim(), ttl_seconds: ttl };
-    const { answer, sent } = await this.#orLose(this.#server.call('POST', this.id, '/refresh', body));
+    // What is lost is not refreshed: nobody else could begin, for nothing.
+    const before = () => this.check();
+    const { answer, sent } = await this.#orLose(this.#server.call('POST', this.id, '/refresh', body, { before }));
     this.#take(answer, sent);
+    this.check(); // the answer may have come too late
   }
 
   /** The job is done. Everybody who asks for it from now on gets this result. */
@@ -89,7 +95,7 @@ export class Attempt {
   async release() {
     if (this.#isOver()) return;
     try {
-      await this.#say('release', {}, 3);
+      await this.#say('release', {}, { tries: 3 });
     } catch (error) {
       if (error instanceof LeaseLost || error instanceof NoSuchJob) return; // there is nothing to give back any more
       this.#end();
@@ -98,8 +104,8 @@ export class Attempt {
   }
 
   /** Says how the attempt ended. It is refreshed until that is known, so that the last word has time to get through. */
-  async #say(what, more, tries = TRIES) {
-    const call = this.#server.call('POST', this.id, `/${what}`, { ...this.#claim(), ...more }, tries);
+  async #say(what, more, options) {
+    const call = this.#server.call('POST', this.id, `/${what}`, { ...this.#claim(), ...more }, options);
     const { answer } = await this.#orLose(call);
     this.#end();
     return answer;

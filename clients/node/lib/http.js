@@ -53,9 +53,13 @@ export class Server {
     this.timeoutMs = timeoutMs;
   }
 
-  /** Calls until there is an answer: when the call that was answered was sent, its status and its body. */
-  async call(method, job, what = '', body = undefined, tries = TRIES) {
+  /**
+   * Calls until there is an answer, or `before`, which comes before every try, throws: when the call that was answered was
+   * sent, its status and its body.
+   */
+  async call(method, job, what = '', body = undefined, { tries = TRIES, before = () => {} } = {}) {
     for (let failures = 1; ; failures += 1) {
+      before();
       try {
         return await this.callOnce(method, job, what, body, this.timeoutMs);
       } catch (error) {

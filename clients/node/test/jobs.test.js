@@ -199,6 +199,33 @@ test('a release that fails is only a warning', async (t) => {
   assert.doesNotMatch(warnings.join(), /[0-9a-f]{8}-[0-9a-f]{4}-4.*[0-9a-f]{8}-[0-9a-f]{4}-4/, 'no lease id');
 });
 
+// A worker that called `refresh()` after its deadline was told nothing, went on with work that was not its own any more, and kept
+// everybody else out for another TTL.
+test('what is lost is not refreshed', async (t) => {
+  const asked = [];
+  const jobs = await fake(t, (path, body) => {
+    asked.push(path.split('/').at(-1));
+    return granted(body.lease_id, { refresh_after_ms: 60_000, stop_after_ms: 50 });
+  });
+  const attempt = await jobs.acquire(newId());
+  await until(() => attempt.signal.aborted);
+  await assert.rejects(attempt.refresh(), (error) => error instanceof LeaseLost && error.because === 'deadline');
+  assert.deepEqual(asked, ['acquire']);
+});
+
+// The same worker, with a server that was stopped for a while in the middle of the refresh.
+test('an answer to a refresh that comes too late is a loss', async (t) => {
+  let lost;
+  const isLost = new Promise((resolve) => (lost = resolve));
+  const jobs = await fake(t, async (path, body) => {
+    if (path.endsWith('/refresh')) await isLost;
+    return granted(body.lease_id, { refresh_after_ms: 60_000, stop_after_ms: 300 });
+  });
+  const attempt = await jobs.acquire(newId(), { onLost: () => lost() });
+  await assert.rejects(attempt.refresh(600), (error) => error instanceof LeaseLost && error.because === 'deadline');
+  assert.equal(attempt.timeLeftMs(), 0);
+});
+
 test('an attempt keeps no program alive', { timeout: 60_000 }, async (t) => {
   const id = await queued();
   const program = `

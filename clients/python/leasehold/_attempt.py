@@ -76,14 +76,17 @@ class Attempt:
         return self.fence
 
     def refresh(self, ttl: Optional[int] = None) -> None:
-        """Refreshes it now, which it also does by itself; from now on for `ttl` seconds at a time, if given."""
+        """Refreshes it now, which it also does by itself; from now on for `ttl` seconds at a time, if given. An attempt that
+        is over stays so: `LeaseLost`."""
         body = self._claim() if ttl is None else {**self._claim(), "ttl_seconds": ttl}
         try:
-            sent, _, answer = self._server.call("POST", self.id, "/refresh", body)
+            # What is lost is not refreshed: nobody else could begin, for nothing.
+            sent, _, answer = self._server.call("POST", self.id, "/refresh", body, before=self.check)
         except (LeaseLost, NoSuchJob) as error:
             self._lose(getattr(error, "because", "unknown"), getattr(error, "held", None))
             raise
         self._take(answer, sent)
+        self.check()  # the answer may have come too late
 
     # --- how it ends ---
 
@@ -196,7 +199,8 @@ class Attempt:
             self._changed.notify_all()
         log.warning("%s was lost: %s", self.id, because)
         if self._on_lost is not None:
-            self._on_lost(self)
+            # Whoever notices the loss, such as a `check()` in the middle of the work, does not wait for it.
+            threading.Thread(target=self._on_lost, args=(self,), name=f"leasehold {self.id}", daemon=True).start()
 
     def _loss(self) -> LeaseLost:
         because = self.because or "released"

@@ -49,10 +49,20 @@ class Server:
         self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
         self._token, self.timeout = token, timeout
 
-    def call(self, method: str, job: str, what: str = "", body: Any = None, tries: int = TRIES) -> Tuple[float, int, Any]:
-        """Calls until there is an answer. Gives when the call that was answered was sent, its status and its body."""
+    def call(
+        self,
+        method: str,
+        job: str,
+        what: str = "",
+        body: Any = None,
+        tries: int = TRIES,
+        before: Callable[[], object] = lambda: None,
+    ) -> Tuple[float, int, Any]:
+        """Calls until there is an answer, or `before`, which comes before every try, raises. Gives when the call that was
+        answered was sent, its status and its body."""
         failures = 0
         while True:
+            before()
             try:
                 return self.call_once(method, job, what, body, self.timeout)
             except (Unavailable, TooMany) as error:

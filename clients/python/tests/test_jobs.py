@@ -182,6 +182,45 @@ class Attempts(Case):
         until(lambda: attempt.time_left() > 3)
         self.assertFalse(attempt.lost.is_set())
 
+    def test_what_is_lost_is_not_refreshed(self):
+        # A worker that called `refresh()` after its deadline was told nothing, went on with work that was not its own any
+        # more, and kept everybody else out for another TTL.
+        asked = []
+
+        def answer(path, body):
+            asked.append(path.rsplit("/", 1)[1])
+            return granted(body["lease_id"], refresh_after_ms=60_000, stop_after_ms=50)
+
+        attempt = self.fake(answer).acquire(self.id)
+        self.assertTrue(attempt.lost.wait(30))
+        with self.assertRaises(LeaseLost) as lost:
+            attempt.refresh()
+        self.assertEqual((lost.exception.because, asked), ("deadline", ["acquire"]))
+
+    def test_an_answer_to_a_refresh_that_comes_too_late_is_a_loss(self):
+        # The same worker, with a server that was stopped for a while in the middle of the refresh.
+        may_answer = threading.Event()
+
+        def answer(path, body):
+            if path.endswith("/refresh"):
+                may_answer.wait(30)
+            return granted(body.get("lease_id"), refresh_after_ms=60_000, stop_after_ms=300)
+
+        attempt = self.fake(answer).acquire(self.id, on_lost=lambda attempt: may_answer.set())
+        with self.assertRaises(LeaseLost) as lost:
+            attempt.refresh(600)
+        self.assertEqual((lost.exception.because, attempt.time_left()), ("deadline", 0))
+
+    def test_on_lost_runs_in_a_thread_of_its_own(self):
+        # It was called by whoever noticed the loss: by a `check()`, the work itself had to wait for it.
+        self.jobs.create(self.id)
+        threads = []
+        attempt = self.acquired(self.jobs, on_lost=lambda attempt: threads.append(threading.current_thread()))
+        attempt._lose("deadline")
+        until(lambda: threads)
+        self.assertIsNot(threads[0], threading.current_thread())
+        self.jobs._server.call("POST", self.id, "/release", attempt._claim())
+
     def test_a_refused_refresh_is_a_loss(self):
         self.jobs.create(self.id)
         attempt = self.acquired(self.jobs, ttl=3)
