@@ -1,7 +1,7 @@
 // An attempt at a job: refreshed by a timer, and lost in the open.
 
 import { LeaseLost, NoSuchJob } from './errors.js';
-import { clock } from './http.js';
+import { clock, notUnderstood } from './http.js';
 
 /** The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, a deadline does not. */
 const LONGEST_SLEEP_MS = 1_000;
@@ -31,6 +31,7 @@ export class Attempt {
   #stopAt = Infinity;
 
   constructor(server, id, answer, sent, { onLost, warn }) {
+    if (typeof answer.lease_id !== 'string' || typeof answer.fence !== 'number') throw notUnderstood();
     this.id = id;
     this.payload = answer.payload;
     this.fence = answer.fence;
@@ -88,7 +89,9 @@ export class Attempt {
   async fail(error, retryable = true) {
     // By way of bytes: half a surrogate pair would be refused.
     const words = Buffer.from(String(error?.message ?? error).slice(0, LONGEST_ERROR).replaceAll('\0', '')).toString();
-    return (await this.#say('fail', { error: words, retryable })).again;
+    const answer = await this.#say('fail', { error: words, retryable });
+    if (typeof answer?.again !== 'boolean') throw notUnderstood();
+    return answer.again;
   }
 
   /** Gives the job back unfinished. That this fails is only a warning: the lease runs out. */
@@ -161,10 +164,12 @@ export class Attempt {
   #take(answer, sent) {
     // An answer to an earlier request, or one that came too late: what was lost stays lost.
     if (sent < this.#sent || clock.now() >= this.#stopAt) return;
+    const { refresh_after_ms: every, stop_after_ms: stop } = answer ?? {};
+    if (![every, stop].every((time) => Number.isFinite(time) && time >= 0)) throw notUnderstood();
     this.#sent = sent;
-    this.#every = answer.refresh_after_ms;
-    this.#refreshAt = sent + answer.refresh_after_ms;
-    this.#stopAt = sent + answer.stop_after_ms;
+    this.#every = every;
+    this.#refreshAt = sent + every;
+    this.#stopAt = sent + stop;
   }
 
   #claim() {

@@ -43,10 +43,11 @@ export class LeaseLost extends LeaseholdError {
 /** For the work itself to throw: it failed, and trying again would not help. */
 export class NotRetryable extends Error {}
 
-/** Who is working on a job, if an answer says so. */
+/** Who is working on a job, if an answer says so and makes sense. */
 export function heldOf(answer) {
-  if (!answer?.holder || answer.fence === undefined) return undefined;
-  return { id: answer.holder.id, name: answer.holder.name, fence: answer.fence, expiresInMs: answer.expires_in_ms };
+  const { holder, fence, expires_in_ms: expiresInMs } = answer ?? {};
+  if (typeof holder?.id !== 'string' || typeof fence !== 'number' || typeof expiresInMs !== 'number') return undefined;
+  return { id: holder.id, name: holder.name, fence, expiresInMs };
 }
 
 const KINDS = {
@@ -64,13 +65,13 @@ export function fromProblem(status, problem) {
     : `status ${status}, without a reason; is this a Leasehold server?`;
   const code = known ? problem.code : '';
   if (code === 'lease_over' || code === 'not_holder') {
-    const because = problem.because ?? 'unknown';
+    const because = String(problem.because ?? 'unknown');
     return new LeaseLost(`the attempt is over (${because})`, because, heldOf(problem));
   }
   if (code === 'job_running') return new JobRunning(words, heldOf(problem));
   if (KINDS[code]) return new KINDS[code](words);
   if (status === 401) return new Unauthenticated(words);
   if (status === 429) return new TooMany(words);
-  if (status >= 500 || status < 400 || !known) return new Unavailable(words);
+  if (status >= 500 || status < 400 || status === 408 || !known) return new Unavailable(words);
   return new Invalid(words);
 }

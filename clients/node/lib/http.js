@@ -102,6 +102,11 @@ export class Server {
   }
 }
 
+/** The error for an answer that is none to what was asked. */
+export function notUnderstood() {
+  return new Unavailable('the answer is not what this call is answered with; is this a Leasehold server?');
+}
+
 function encoded(body) {
   try {
     return JSON.stringify(body);
@@ -131,7 +136,7 @@ function read(response, text) {
   }
   if (ok) return answer;
   const error = fromProblem(status, answer);
-  if (status >= 500 || (status === 429 && answer?.code !== 'too_many_leases')) {
+  if (status === 408 || status >= 500 || (status === 429 && answer?.code !== 'too_many_leases')) {
     const wanted = /^\d+$/.test(response.headers.get('retry-after') ?? '') ? Number(response.headers.get('retry-after')) : 0;
     throw mayPass(error, Math.min(wanted * 1_000, LONGEST_RETRY_AFTER_MS));
   }

@@ -5,7 +5,7 @@ import { hostname } from 'node:os';
 
 import { Attempt } from './attempt.js';
 import { heldOf, Invalid, LeaseLost, NoSuchJob, NotRetryable } from './errors.js';
-import { Server } from './http.js';
+import { notUnderstood, Server } from './http.js';
 
 /** The jobs of a server. A job's id is `collection/id`, such as `analyses/42`. */
 export class Jobs {
@@ -21,7 +21,8 @@ export class Jobs {
 
   /** Makes a job, unless it is there with the same payload. Answers whether it is new. */
   async create(id, payload = null, { maxAttempts } = {}) {
-    const { status } = await this.#server.call('PUT', id, '', { payload, max_attempts: maxAttempts });
+    const { status, answer } = await this.#server.call('PUT', id, '', { payload, max_attempts: maxAttempts });
+    jobOf(answer);
     return status === 201;
   }
 
@@ -39,8 +40,10 @@ export class Jobs {
   async acquire(id, { worker = this.#worker, ttl = 300, onLost } = {}) {
     const body = { lease_id: randomUUID(), worker, ttl_seconds: ttl };
     const { sent, answer } = await this.#server.call('POST', id, '/acquire', body);
+    if (typeof answer?.acquired !== 'boolean') throw notUnderstood();
     if (answer.acquired) return new Attempt(this.#server, id, answer, sent, { onLost, warn: this.#warn });
     const { reason, status, result, error } = answer;
+    if (typeof reason !== 'string') throw notUnderstood();
     return { acquired: false, reason, status, result, error, held: heldOf(answer.held) };
   }
 
@@ -104,6 +107,7 @@ function orLost(attempt, work) {
 }
 
 function jobOf(answer) {
+  if (typeof answer?.status !== 'string') throw notUnderstood();
   return {
     id: `${answer.collection}/${answer.id}`,
     status: answer.status,

@@ -351,7 +351,7 @@ test('what goes wrong has a name', async () => {
 test('a server that asks to be left alone is', async (t) => {
   const locked = '{"acquired":false,"reason":"locked","status":"RUNNING"}';
   const wait = { 'retry-after': '1' };
-  const answers = [[503, wait, '{}'], [429, wait, '{}'], [200, {}, locked]];
+  const answers = [[503, wait, '{}'], [429, wait, '{}'], [408, wait, '{"code":"too_slow"}'], [200, {}, locked]];
   const asked = [];
   const jobs = await fake(t, (_, body) => answers[asked.push({ at: performance.now(), body }) - 1]);
   assert.equal((await jobs.acquire(newId())).reason, 'locked');
@@ -366,6 +366,26 @@ test('a token that cannot be one is refused without being shown', async () => {
     await assert.rejects(new Jobs(server.url, token).look(newId()), (error) => {
       assert.doesNotMatch(inspect(error), /cret/);
       return error instanceof Unauthenticated;
+    });
+  }
+});
+
+// A proxy's own page made a worker end with a TypeError, or with a deadline that never came.
+test('an answer of another shape says nothing', async (t) => {
+  const calls = ['create', 'look', 'acquire', 'reset'];
+  for (const content of ['null', '[]', '{}', '"x"', '7', '', '{"acquired":true}', '{"acquired":false}']) {
+    const jobs = await fake(t, () => [200, {}, content]);
+    for (const call of calls) await assert.rejects(jobs[call](newId()), Unavailable, `${call}: ${content}`);
+  }
+  for (const times of [{}, { refresh_after_ms: 1, stop_after_ms: null }, { refresh_after_ms: 1, stop_after_ms: 'x' }]) {
+    const jobs = await fake(t, () => granted('x', times));
+    await assert.rejects(jobs.acquire(newId()), Unavailable);
+  }
+  for (const holder of ['null', '"x"', '{}', '[]']) {
+    const jobs = await fake(t, () => [410, {}, `{"code":"lease_over","because":"expired","fence":7,"holder":${holder}}`]);
+    await assert.rejects(jobs.acquire(newId()), (error) => {
+      assert.deepEqual([error instanceof LeaseLost, error.because, error.held], [true, 'expired', undefined]);
+      return true;
     });
   }
 });

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
 from ._errors import LeaseholdError, LeaseLost, NoSuchJob
-from ._http import TRIES, Server, now
+from ._http import TRIES, Server, now, understanding
 from ._values import Held
 
 log = logging.getLogger("leasehold")
@@ -49,6 +49,7 @@ class Attempt:
         self._server, self._on_lost = server, on_lost
         self._held: Optional[Held] = None
         self._ended, self._sent, self._stop_at = False, sent, float("inf")
+        self._every = self._refresh_at = 0.0
         self._changed = threading.Condition()
         self._take(answer, sent)
         for task in (self._refresh_until_over, self._watch_until_over):
@@ -97,7 +98,9 @@ class Attempt:
     def fail(self, error: str, retryable: bool = True) -> bool:
         """It did not work. Answers whether somebody may try again. Of a very long error the beginning is kept."""
         words = str(error)[:LONGEST_ERROR].replace("\0", "").encode("utf-8", "replace").decode()
-        return bool(self._say("fail", {"error": words, "retryable": retryable})["again"])
+        answer = self._say("fail", {"error": words, "retryable": retryable})
+        with understanding():
+            return bool(answer["again"])
 
     def release(self) -> None:
         """Gives the job back unfinished. That this fails is only a warning: the lease runs out."""
@@ -176,10 +179,10 @@ class Attempt:
         with self._changed:
             if sent < self._sent or now() >= self._stop_at:
                 return  # an answer to an earlier request, or one that came too late: what was lost stays lost
-            self._sent = sent
-            self._every = answer["refresh_after_ms"] / 1000
-            self._refresh_at = sent + self._every
-            self._stop_at = sent + answer["stop_after_ms"] / 1000
+            with understanding():
+                every, stop = _seconds(answer["refresh_after_ms"]), _seconds(answer["stop_after_ms"])
+            self._sent, self._every = sent, every
+            self._refresh_at, self._stop_at = sent + every, sent + stop
             self._changed.notify_all()
 
     def _is_over(self) -> bool:
@@ -205,3 +208,9 @@ class Attempt:
     def _loss(self) -> LeaseLost:
         because = self.because or "released"
         return LeaseLost(f"the attempt at {self.id} is over ({because})", because, self._held)
+
+
+def _seconds(millis: Any) -> float:
+    if not 0 <= millis < float("inf"):
+        raise ValueError("no time")
+    return float(millis) / 1000

@@ -85,6 +85,6 @@ def from_problem(status: int, problem: Any) -> LeaseholdError:
         return Unauthenticated(words)
     if status == 429:
         return TooMany(words)
-    if status >= 500 or status < 400 or not code:
+    if status >= 500 or status < 400 or status == 408 or not code:
         return Unavailable(words)
     return Invalid(words)

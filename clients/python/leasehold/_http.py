@@ -5,12 +5,13 @@ Tokens and lease ids never go into a log or an error.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
 import ssl
 import time
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
 
 from ._errors import Invalid, LeaseholdError, TooMany, Unauthenticated, Unavailable, from_problem
@@ -110,6 +111,15 @@ class Server:
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
 
 
+@contextlib.contextmanager
+def understanding() -> Iterator[None]:
+    """Around reading an answer: one of another shape says nothing."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise Unavailable("the answer is not what this call is answered with; is this a Leasehold server?") from None
+
+
 def job_path(job: str) -> str:
     """The address of a job, `collection/id`."""
     collection, slash, name = job.partition("/")
@@ -137,7 +147,7 @@ def _read(status: int, content: bytes, retry_after: Optional[str]) -> Any:
         return answer
     error = from_problem(status, answer)
     full = isinstance(answer, dict) and answer.get("code") == "too_many_leases"
-    if status == 503 or status >= 500 or (status == 429 and not full):
+    if status == 408 or status >= 500 or (status == 429 and not full):
         wanted = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
         error = _may_pass(error, min(wanted, LONGEST_RETRY_AFTER))
     raise error

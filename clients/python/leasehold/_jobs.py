@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Union
 
 from ._attempt import Attempt
 from ._errors import Invalid, NoSuchJob, NotRetryable
-from ._http import Server, Token
+from ._http import Server, Token, understanding
 from ._values import Job, NotAcquired, Run
 
 
@@ -40,15 +40,19 @@ class Jobs:
         body = {"payload": payload}
         if max_attempts is not None:
             body["max_attempts"] = max_attempts
-        _, status, _ = self._server.call("PUT", id, body=body)
+        _, status, answer = self._server.call("PUT", id, body=body)
+        with understanding():
+            Job.of(answer)
         return status == 201
 
     def look(self, id: str) -> Optional[Job]:
         """What is known about a job; `None` if there is none."""
         try:
-            return Job.of(self._server.call("GET", id)[2])
+            answer = self._server.call("GET", id)[2]
         except NoSuchJob:
             return None
+        with understanding():
+            return Job.of(answer)
 
     def acquire(
         self,
@@ -63,9 +67,10 @@ class Jobs:
         thread of its own, when the attempt is lost."""
         body = {"lease_id": str(uuid.uuid4()), "worker": worker or self._worker, "ttl_seconds": ttl}
         sent, _, answer = self._server.call("POST", id, "/acquire", body)
-        if not answer["acquired"]:
-            return NotAcquired.of(answer)
-        return Attempt(self._server, id, answer, sent, on_lost)
+        with understanding():
+            if not answer["acquired"]:
+                return NotAcquired.of(answer)
+            return Attempt(self._server, id, answer, sent, on_lost)
 
     def run(self, id: str, work: Callable[[Attempt], Any], *, worker: Optional[str] = None, ttl: int = 300) -> Run:
         """Does `work` if the job is ours to do, and finishes it with what that returns. An exception fails the attempt,
@@ -95,4 +100,6 @@ class Jobs:
 
     def reset(self, id: str) -> Job:
         """Has a job done all over again, whatever it came to. Not while somebody works on it (`JobRunning`)."""
-        return Job.of(self._server.call("POST", id, "/reset")[2])
+        answer = self._server.call("POST", id, "/reset")[2]
+        with understanding():
+            return Job.of(answer)

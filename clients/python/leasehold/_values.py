@@ -20,11 +20,12 @@ class Held:
 
     @staticmethod
     def of(answer: Any) -> Optional["Held"]:
-        """Reads it from an answer, if it is there."""
-        holder = answer.get("holder") if isinstance(answer, dict) else None
-        if not isinstance(holder, dict) or "fence" not in answer:
+        """Reads it from an answer, if it is there and makes sense."""
+        try:
+            holder = answer["holder"]
+            return Held(holder["id"], holder["name"], answer["fence"], answer["expires_in_ms"] / 1000)
+        except (KeyError, TypeError):
             return None
-        return Held(holder["id"], holder["name"], answer["fence"], answer["expires_in_ms"] / 1000)
 
 
 @dataclass(frozen=True)

@@ -366,7 +366,7 @@ class Errors(Case):
     def test_a_server_that_asks_to_be_left_alone_is(self):
         locked = b'{"acquired": false, "reason": "locked", "status": "RUNNING"}'
         wait = {"Retry-After": "1"}
-        answers = [(503, wait, b"{}"), (429, wait, b"{}"), (200, {}, locked)]
+        answers = [(503, wait, b"{}"), (429, wait, b"{}"), (408, wait, b'{"code": "too_slow"}'), (200, {}, locked)]
         asked = []
 
         def answer(path, body):
@@ -386,6 +386,28 @@ class Errors(Case):
                 Jobs(server.url, token).look(self.id)
             error = refused.exception
             self.assertNotIn("cret", "".join(traceback.format_exception(type(error), error, error.__traceback__)))
+
+    def test_an_answer_of_another_shape_says_nothing(self):
+        # A proxy's own page made a worker end with a TypeError or a KeyError, which no handler expects.
+        calls = (
+            lambda jobs: jobs.create(self.id),
+            lambda jobs: jobs.look(self.id),
+            lambda jobs: jobs.acquire(self.id),
+            lambda jobs: jobs.reset(self.id),
+        )
+        for content in (b"null", b"[]", b"{}", b'"x"', b"7", b"", b'{"acquired": true}', b'{"acquired": false}'):
+            jobs = self.fake(lambda path, body: (200, {}, content))
+            for call in calls:
+                with self.assertRaises(Unavailable, msg=content):
+                    call(jobs)
+        for times in ({}, {"refresh_after_ms": 1, "stop_after_ms": None}, {"refresh_after_ms": 1, "stop_after_ms": float("nan")}):
+            with self.assertRaises(Unavailable, msg=times):
+                self.fake(lambda path, body: granted("x", **times)).acquire(self.id)
+        for holder in ("null", '"x"', "{}", "[]"):
+            over = b'{"code": "lease_over", "because": "expired", "fence": 7, "holder": %s}' % holder.encode()
+            with self.assertRaises(LeaseLost) as lost:
+                self.fake(lambda path, body: (410, {}, over)).acquire(self.id)
+            self.assertEqual((lost.exception.because, lost.exception.held), ("expired", None))
 
     def test_a_server_that_is_not_there_is_unavailable(self):
         with self.assertRaises(Unavailable):
