@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import random
+import socket
 import ssl
 import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
@@ -82,14 +84,13 @@ class Server:
             headers["Content-Type"] = "application/json"
         sent = now()
         try:
-            connection = self._connect(timeout)
-            try:
+            with contextlib.closing(self._connection(timeout, sent + timeout)) as connection:
+                connection.connect()
+                _hurry(connection.sock, sent + timeout)
                 connection.request(method, path, text, headers)
-                answer = connection.getresponse()
-                content, status = answer.read(LONGEST_ANSWER), answer.status
-                retry_after = answer.headers.get("Retry-After")
-            finally:
-                connection.close()
+                with connection.getresponse() as answer:
+                    content, status = answer.read(LONGEST_ANSWER), answer.status
+                    retry_after = answer.headers.get("Retry-After")
         except (OSError, http.client.HTTPException) as error:
             raise _may_pass(Unavailable(f"no answer from the server ({type(error).__name__}: {error})"), 0.0) from error
         return sent, status, _read(status, content, retry_after)
@@ -105,10 +106,45 @@ class Server:
             raise Unauthenticated("the token holds what no token can (it is not shown); look where it comes from")
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+    def _connection(self, timeout: float, deadline: float) -> http.client.HTTPConnection:
+        """A connection whose answer is there by the deadline: a timeout alone counts for each read anew."""
         if self._tls is not None:
-            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
-        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+            connection: Any = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        connection.response_class = lambda sock, *args, **options: http.client.HTTPResponse(
+            _Reader(sock, deadline), *args, **options  # type: ignore[arg-type]
+        )
+        return connection  # type: ignore[no-any-return]
+
+
+class _Reader(io.RawIOBase):
+    """What comes from a socket until a deadline; to `HTTPResponse` it is the socket."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline, self._raw = sock, deadline, sock.makefile("rb", buffering=0)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        _hurry(self._sock, self._deadline)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _hurry(sock: socket.socket, deadline: float) -> None:
+    """Lets the next step on a socket last until the deadline."""
+    left = deadline - now()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    sock.settimeout(left)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import threading
 import time
 import traceback
@@ -409,9 +410,34 @@ class Errors(Case):
                 self.fake(lambda path, body: (410, {}, over)).acquire(self.id)
             self.assertEqual((lost.exception.because, lost.exception.held), ("expired", None))
 
+    def test_the_timeout_is_for_the_whole_call(self):
+        # A server that sent a byte now and then held an acquire for a minute, with a timeout of 0.3 s: it counted for each
+        # read anew.
+        for beginning in (b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                threading.Thread(target=drip, args=(listener, beginning), daemon=True).start()
+                jobs = Jobs("http://127.0.0.1:%d" % listener.getsockname()[1])
+                start = time.monotonic()
+                with self.assertRaisesRegex(Unavailable, "timed out"):
+                    jobs._server.call_once("GET", self.id, "", None, 0.3)
+                self.assertLess(time.monotonic() - start, 5)
+
     def test_a_server_that_is_not_there_is_unavailable(self):
         with self.assertRaises(Unavailable):
             Jobs("http://127.0.0.1:9", timeout=1).look(self.id)
+
+
+def drip(listener, beginning):
+    """Begins with an answer, and never ends it."""
+    client, _ = listener.accept()
+    with client:
+        try:
+            client.sendall(beginning)
+            while True:
+                client.sendall(b"x")
+                time.sleep(0.02)
+        except OSError:
+            pass
 
 
 if __name__ == "__main__":
