@@ -96,6 +96,8 @@ export interface JobsOptions {
 
 /** The jobs of a server. A job's id is `collection/id`, such as `analyses/42`. */
 export class Jobs {
+  /** Takes the warnings. */
+  readonly warn: (text: string) => void;
   /** `token` may be a function, for tokens that expire. */
   constructor(url: string, token?: string | (() => string | Promise<string>), options?: JobsOptions);
   /** Answers whether it is new. */

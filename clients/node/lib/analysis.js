@@ -30,7 +30,8 @@ export class AnalysisLocks {
   async releaseAnalysisLock(analysisId, lockOwner) {
     const attempt = this.attempt(analysisId, lockOwner);
     this.#held.delete(name(analysisId, lockOwner));
-    await attempt?.release();
+    if (attempt) await attempt.release();
+    else this.#jobs.warn(`there is no lock on ${analysisId} by ${lockOwner} to release`);
   }
 
   /** Extends the lock of an analysis, if this program holds it in this name; rejects with `LeaseLost` otherwise. */

@@ -11,12 +11,12 @@ import { notUnderstood, Server } from './http.js';
 export class Jobs {
   #server;
   #worker;
-  #warn;
 
   constructor(url, token, { worker, timeoutMs = 10_000, warn = (text) => console.warn(`leasehold: ${text}`) } = {}) {
     this.#server = new Server(url, token, timeoutMs);
     this.#worker = worker ?? `${hostname().slice(0, 40)}-${process.pid}`;
-    this.#warn = warn;
+    /** Takes the warnings. */
+    this.warn = warn;
   }
 
   /** Makes a job, unless it is there with the same payload. Answers whether it is new. */
@@ -41,7 +41,7 @@ export class Jobs {
     const body = { lease_id: randomUUID(), worker, ttl_seconds: ttl };
     const { sent, answer } = await this.#server.call('POST', id, '/acquire', body);
     if (typeof answer?.acquired !== 'boolean') throw notUnderstood();
-    if (answer.acquired) return new Attempt(this.#server, id, answer, sent, { onLost, warn: this.#warn });
+    if (answer.acquired) return new Attempt(this.#server, id, answer, sent, { onLost, warn: this.warn });
     const { reason, status, result, error } = answer;
     if (typeof reason !== 'string') throw notUnderstood();
     return { acquired: false, reason, status, result, error, held: heldOf(answer.held) };

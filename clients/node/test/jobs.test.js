@@ -129,6 +129,12 @@ test('a foreign release changes nothing, and the three functions have their own 
   await assert.rejects(locks.acquireAnalysisLock('absent', 'w1'), NoSuchJob);
 });
 
+test('releasing what is not held here is a warning', async () => {
+  const warnings = [];
+  await new AnalysisLocks(new Jobs(server.url, 'x', { warn: (text) => warnings.push(text) })).releaseAnalysisLock('42', 'w1');
+  assert.deepEqual(warnings, ['there is no lock on 42 by w1 to release']);
+});
+
 // --- attempts ---
 
 test('an attempt refreshes itself', async () => {
