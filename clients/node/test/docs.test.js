@@ -32,6 +32,15 @@ after(async () => {
   await rm(folder, { recursive: true });
 });
 
+// Tasks that make no sense. The handlers crashed on some, and ran a job `analyses/undefined` for others.
+const nonsense = [
+  'nonsense', '', '[]', '"x"', 'null', '7', '{}', '{"analysisId": "42"}', '{"payload": {"pages": 3}}',
+  '{"analysisId": 42, "payload": {"pages": 3}}', '{"analysisId": null, "payload": {"pages": 3}}',
+  '{"analysisId": "", "payload": {"pages": 3}}', '{"analysisId": "a/b", "payload": {"pages": 3}}',
+  '{"analysisId": "..", "payload": {"pages": 3}}', '{"analysisId": "42", "payload": null}',
+  '{"analysisId": "42", "payload": []}', '{"analysisId": "42", "payload": {"pages": "3"}}',
+];
+
 for (const [onLocked, expected] of [['', 503], ['skip', 200]]) {
   test(`the handler behind Cloud Tasks, ON_LOCKED=${onLocked}`, async (t) => {
     const env = { ...process.env, LEASEHOLD_URL: server.url, LEASEHOLD_TOKEN: server.tokens['user-a'], PORT: '0', ON_LOCKED: onLocked };
@@ -47,7 +56,7 @@ for (const [onLocked, expected] of [['', 503], ['skip', 200]]) {
     assert.deepEqual(await post(task(id, 3)), [200, { outcome: 'done', result: { pages: 3 } }, null]);
     assert.deepEqual(await post(task(id, 3)), [200, { outcome: 'already_finished', result: { pages: 3 } }, null]);
     assert.equal((await post(task(id, 4)))[0], 400);
-    assert.equal((await post('nonsense'))[0], 400);
+    for (const body of nonsense) assert.equal((await post(body))[0], 400, body);
     const locked = randomUUID();
     const jobs = new Jobs(server.url, server.tokens['user-a']);
     await jobs.create(`analyses/${locked}`, { pages: 3 });

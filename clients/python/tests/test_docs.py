@@ -1,5 +1,6 @@
 """The code of docs/worker.md, as it stands there."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import unittest
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
 
@@ -37,6 +39,16 @@ class Redis:
         return [["tasks", entries]]
     def xack(self, stream, group, entry): del self.pending[entry]
 '''
+
+
+# Tasks that make no sense. The handlers crashed on some, and ran a job `analyses/undefined` for others.
+NONSENSE = (
+    "nonsense", "", "[]", '"x"', "null", "7", "{}", '{"analysisId": "42"}', '{"payload": {"pages": 3}}',
+    '{"analysisId": 42, "payload": {"pages": 3}}', '{"analysisId": null, "payload": {"pages": 3}}',
+    '{"analysisId": "", "payload": {"pages": 3}}', '{"analysisId": "a/b", "payload": {"pages": 3}}',
+    '{"analysisId": "..", "payload": {"pages": 3}}', '{"analysisId": "42", "payload": null}',
+    '{"analysisId": "42", "payload": []}', '{"analysisId": "42", "payload": {"pages": "3"}}',
+)
 
 
 def program(name):
@@ -88,6 +100,21 @@ class Worker(unittest.TestCase):
             with error:
                 return error.code, json.load(error), error.headers
 
+    def post_without_length(self, url):
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc)
+        self.addCleanup(connection.close)
+        connection.putrequest("POST", urllib.parse.urlsplit(url).path)
+        connection.endheaders()
+        return connection.getresponse().status
+
+    def test_the_handler_answers_nobody_with_its_token(self):
+        # The token came from a file, with a newline, and whoever posted a task got it back in the error.
+        task = json.dumps({"analysisId": str(uuid.uuid4()), "payload": {"pages": 3}})
+        for token, expected in ((server.tokens["user-a"] + "\n", 200), ("se\ncret", 503)):
+            url = self.start("handler.py", PORT="0", LEASEHOLD_TOKEN=token).stdout.readline().strip()
+            status, body, _ = self.post(url, task)
+            self.assertEqual((status, "cret" in json.dumps(body)), (expected, False), body)
+
     def test_the_handler_behind_cloud_tasks(self):
         for on_locked, expected in (("", 503), ("skip", 200)):
             url = self.start("handler.py", PORT="0", ON_LOCKED=on_locked).stdout.readline().strip()
@@ -98,7 +125,9 @@ class Worker(unittest.TestCase):
             status, body, _ = self.post(url, task)
             self.assertEqual((status, body["outcome"], body["result"]), (200, "already_finished", {"pages": 3}))
             self.assertEqual(self.post(url, task.replace("3}", "4}"))[0], 400)
-            self.assertEqual(self.post(url, "nonsense")[0], 400)
+            for nonsense in NONSENSE:
+                self.assertEqual(self.post(url, nonsense)[0], 400, nonsense)
+            self.assertEqual(self.post_without_length(url), 400)
             locked = str(uuid.uuid4())
             jobs.create(f"analyses/{locked}", {"pages": 3})
             with jobs.acquire(f"analyses/{locked}"):
@@ -121,18 +150,29 @@ class Worker(unittest.TestCase):
         self.assertEqual(process.wait(60), 0, "everything is acknowledged in the end")
         until(lambda: jobs.look(names[1]).status == "READY")
 
-    def test_the_script_that_makes_a_report_once_a_day(self):
-        (self.folder / "make_report").write_text("#!/bin/sh\necho '{\"pages\": 12}'\n")
+    def report(self, make_report):
+        """Makes the script, which calls another one to make the report; answers a function that runs it."""
+        (self.folder / "make_report").write_text(f"#!/bin/sh\n{make_report}\n")
         (self.folder / "make_report").chmod(0o755)
         script = self.folder / "report.sh"
         script.write_text(program("report.sh").replace("reports/", f"reports-{uuid.uuid4()}/"))
-        ran = [subprocess.run(["sh", str(script)], env=self.environment, capture_output=True, text=True) for _ in range(2)]
-        self.assertEqual([one.returncode for one in ran], [0, 0], ran)
-        self.assertRegex(ran[0].stdout, r"✓ reports-.* is done\n$")
-        self.assertRegex(ran[1].stderr, r'is done already: {"pages":12}\n$')
+        return lambda: subprocess.run(["sh", str(script)], env=self.environment, capture_output=True, text=True)
+
+    def test_the_script_that_makes_a_report_once_a_day(self):
+        for printed in ('{"pages":12}', "- 12 pages"):
+            run = self.report(f"echo '{printed}'")
+            ran = [run(), run()]
+            self.assertEqual([one.returncode for one in ran], [0, 0], ran)
+            self.assertRegex(ran[0].stdout, r"✓ reports-.* is done\n$")
+            self.assertRegex(ran[1].stderr, f"is done already: .*{re.escape(printed)}")
         self.environment["LEASEHOLD_URL"] = "http://127.0.0.1:9"
-        broken = subprocess.run(["sh", str(script)], env=self.environment, capture_output=True, text=True)
-        self.assertNotEqual(broken.returncode, 0)
+        self.assertNotEqual(run().returncode, 0)
+
+    def test_a_report_that_is_refused_is_tried_again(self):
+        # The job was in nobody's hands any more, and RUNNING until its lease had run out.
+        refused = self.report("head -c 70000 /dev/zero | tr '\\0' x")()
+        job = jobs.look(re.search(r"reports-\S+", refused.stdout).group())
+        self.assertEqual((refused.returncode, job.status, job.attempts), (1, "QUEUED", 1), refused)
 
 
 if __name__ == "__main__":
