@@ -3,13 +3,17 @@
 //!
 //! | what the queue sees | when | what a queue does with it |
 //! |---|---|---|
-//! | 200 | it is done, by this call or before; or it has failed for good | forgets the task |
+//! | 200 | it is done, by this call or before; or it has failed for good; or somebody works on it, with `WORKER_ON_LOCKED=skip` | forgets the task |
 //! | 503 with `Retry-After` | somebody works on it, and may just have died; or it failed and is worth another try | delivers it again |
 //! | 400 | the task makes no sense | whatever it does with such tasks |
 //!
 //! Where the jobs are is said by `--store`: `embedded:leases.db?mode=shared`, `postgres://…` or `firestore:PROJECT`. Further
-//! settings, from the environment: `LEASEHOLD_STORE` (the same as `--store`), `WORKER_NAME`, `WORKER_LISTEN`, `WORKER_TTL_SECONDS`, `WORKER_WORK_MS` and `WORKER_LOG`, a file that gets a line for
-//! every step of the work, so that one can see what ran.
+//! settings, from the environment:
+//!
+//! - `LEASEHOLD_STORE` (the same as `--store`), `WORKER_NAME`, `WORKER_LISTEN`, `WORKER_TTL_SECONDS`, `WORKER_WORK_MS`;
+//! - `WORKER_ON_LOCKED=skip`, if it does not matter that a delivery is lost while somebody works on it;
+//! - `WORKER_LOG`, a file that gets a line for every step of the work, so that one can see what ran;
+//! - `WORKER_CARELESS=yes` for work as one should not write it: it blocks its thread and never looks at its lease.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,12 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use leasehold_client::{AcquireOptions, Error, Finished, JobRun, Jobs, Lease, Leasehold};
+use leasehold_client::{AcquireOptions, Error, Finished, JobId, JobRun, Jobs, Lease, Leasehold};
 use leasehold_store::Retry;
 use serde::Deserialize;
 use serde_json::json;
@@ -33,6 +38,8 @@ struct Worker {
     ttl: Duration,
     work: Duration,
     log: Option<PathBuf>,
+    skips_locked: bool,
+    is_careless: bool,
 }
 
 /// What the queue delivers.
@@ -53,6 +60,8 @@ async fn main() -> Result<()> {
         ttl: Duration::from_secs(setting("WORKER_TTL_SECONDS", "300").parse().context("WORKER_TTL_SECONDS")?),
         work: Duration::from_millis(setting("WORKER_WORK_MS", "1000").parse().context("WORKER_WORK_MS")?),
         log: std::env::var_os("WORKER_LOG").map(PathBuf::from),
+        skips_locked: setting("WORKER_ON_LOCKED", "") == "skip",
+        is_careless: setting("WORKER_CARELESS", "") == "yes",
     });
     let listener = tokio::net::TcpListener::bind(setting("WORKER_LISTEN", "127.0.0.1:8080")).await?;
     println!("http://{}", listener.local_addr()?);
@@ -78,8 +87,12 @@ fn setting(name: &str, default: &str) -> String {
 }
 
 /// The task begins by acquiring, and answers what the queue has to know.
-async fn analysis(State(worker): State<Arc<Worker>>, Json(task): Json<Task>) -> Response {
-    match worker.run(&task).await {
+async fn analysis(State(worker): State<Arc<Worker>>, body: Bytes) -> Response {
+    let (id, payload) = match read(&body) {
+        Ok(task) => task,
+        Err(error) => return nonsense(&format!("{error:#}")),
+    };
+    match worker.run(&id, &payload).await {
         Ok(JobRun::Done { result }) => {
             Json(json!({ "status": "READY", "result": result, "ran": true })).into_response()
         }
@@ -92,14 +105,26 @@ async fn analysis(State(worker): State<Arc<Worker>>, Json(task): Json<Task>) -> 
         Ok(JobRun::Failed { error, again: false }) => {
             Json(json!({ "status": "FAILED", "error": error })).into_response()
         }
+        Ok(JobRun::Locked(_)) if worker.skips_locked => {
+            Json(json!({ "status": "RUNNING", "reason": "locked" })).into_response()
+        }
         // A queue that got 200 here would forget the task, although its worker may just have died.
         Ok(JobRun::Locked(held)) => later(&format!("{} is working on it", held.by)),
         Ok(JobRun::Failed { error, again: true }) => later(&error),
-        Err(error) if error.retry() == Retry::No => {
-            (StatusCode::BAD_REQUEST, Json(json!({ "error": error.to_string() }))).into_response()
-        }
+        Err(error) if error.retry() == Retry::No => nonsense(&error.to_string()),
         Err(error) => later(&error.to_string()),
     }
+}
+
+/// Which job a task is about, and its payload.
+fn read(body: &[u8]) -> Result<(JobId, String)> {
+    let task: Task =
+        serde_json::from_slice(body).context("a task is {\"analysisId\": \"42\", \"payload\": …}")?;
+    Ok((JobId::new("analyses", &task.analysis_id)?, task.payload.to_string()))
+}
+
+fn nonsense(why: &str) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({ "error": why }))).into_response()
 }
 
 fn later(why: &str) -> Response {
@@ -107,19 +132,23 @@ fn later(why: &str) -> Response {
 }
 
 impl Worker {
-    async fn run(&self, task: &Task) -> Result<JobRun, Error> {
-        let id = format!("analyses/{}", task.analysis_id);
+    async fn run(&self, id: &JobId, payload: &str) -> Result<JobRun, Error> {
         // Whoever comes first makes the job; the same id with another payload is refused.
-        self.jobs.create(&id, &task.payload.to_string(), Some(5)).await?;
+        self.jobs.create(id.as_str(), payload, Some(5)).await?;
         let options = AcquireOptions::owner(&self.name).ttl(self.ttl);
-        self.jobs.run(&id, options, |lease, payload| self.analyse(lease, payload)).await
+        self.jobs.run(id.as_str(), options, |lease, payload| self.analyse(lease, payload)).await
     }
 
     /// The work itself. It asks for its lease before everything that others can see, and passes its fence along.
     async fn analyse(&self, lease: Lease, payload: String) -> Result<String, String> {
         self.note("begin", &lease);
-        tokio::time::sleep(self.work).await;
-        let fence = lease.check().map_err(|lost| lost.to_string())?;
+        let fence = if self.is_careless {
+            tokio::task::block_in_place(|| std::thread::sleep(self.work));
+            lease.fence()
+        } else {
+            tokio::time::sleep(self.work).await;
+            lease.check().map_err(|lost| lost.to_string())?
+        };
         self.note("end", &lease);
         Ok(format!("{} analysed {payload} with fence {fence}", self.name))
     }
