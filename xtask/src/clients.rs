@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::tally::{Report, Skip};
 use crate::tools::{self, Workspace};
+use crate::web;
 
 /// Runs the tests of all clients.
 pub fn stage(workspace: &Workspace) -> Result<Report> {
@@ -14,6 +15,7 @@ pub fn stage(workspace: &Workspace) -> Result<Report> {
     for client in [python(), node()] {
         report.add(&client.test(workspace, &program)?);
     }
+    report.add(&web::types(workspace, "clients/node/test")?);
     Ok(report)
 }
 

@@ -41,6 +41,16 @@ pub fn stage(workspace: &Workspace) -> Result<Report> {
     Ok(report)
 }
 
+/// Compiles the TypeScript of another folder, with the compiler of this package.
+pub fn types(workspace: &Workspace, project: &str) -> Result<Report> {
+    if !has_npm() {
+        return Ok(Report::skip(&format!("the types in {project}"), NO_NODE));
+    }
+    install(workspace)?;
+    let project = workspace.root.join(project);
+    Ok(Report::check(done(tool(workspace, "tsc", &["--project"]).arg(project))?))
+}
+
 /// Tests the package in Chromium and Firefox.
 pub fn browsers_stage(workspace: &Workspace) -> Result<Report> {
     browsers(workspace, &[])
