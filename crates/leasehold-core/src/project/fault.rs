@@ -282,7 +282,7 @@ impl fmt::Display for ProjectLockError {
         f.write_str(self.fault.message())?;
         match &self.cause {
             Some(Cause::Said(said)) => write!(f, " ({said})"),
-            Some(Cause::Fault(last)) => write!(f, " (last: {})", last.fault.message()),
+            Some(Cause::Fault(last)) => write!(f, " (last: {last})"),
             None => Ok(()),
         }
     }
