@@ -4,9 +4,10 @@
 //! can put files into the folder must not be able to have others written to.
 
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use leasehold_core::project::guarded::{Action, LockFile, Outcome, Probe, Verdict
 use leasehold_core::project::root::{self, file};
 use leasehold_core::project::{IoError, IoKind, record};
 use leasehold_core::{Fence, Invalid, StoreTime};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::clock::{self, SystemClock};
@@ -27,8 +28,10 @@ const GUARD_PAUSE: Duration = Duration::from_millis(1);
 /// What a file of the project is written to before it takes its place. Under the guard there is one at a time.
 const SAVE_TMP: &str = ".lock.save.tmp";
 
-/// Every user of the folder may take its lock, as far as the umask allows.
-const MODE: u32 = 0o666;
+/// A new file that everybody may use, as far as the umask allows.
+const BY_UMASK: u32 = 0o666;
+/// A new file that is ours alone, until it is given to others.
+const PRIVATE: u32 = 0o600;
 
 /// A project folder that is there and may be locked. Dropping it closes its held files: to others, its holder is dead.
 #[derive(Debug)]
@@ -94,10 +97,13 @@ impl ProjectFolder {
         }
     }
 
-    /// The guard, if nobody has it.
-    fn try_guard(&self) -> io::Result<Option<File>> {
-        let guard = open_file(self.handle.as_fd(), file::GUARD, OFlags::RDWR | OFlags::CREATE)?;
-        match guard.try_lock() {
+    /// The guard, if it can be locked at this moment.
+    fn locked(
+        &self,
+        guard: File,
+        try_lock: impl Fn(&File) -> Result<(), TryLockError>,
+    ) -> io::Result<Option<File>> {
+        match try_lock(&guard) {
             // Somebody may have put another file in its place, which others would lock instead.
             Ok(()) => Ok(self.is_still_there(&guard)?.then_some(guard)),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -112,8 +118,32 @@ impl ProjectFolder {
         Some(StoreTime::from_millis(leasehold_core::time::whole_millis(since)))
     }
 
-    fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {
-        open_file(self.handle.as_fd(), name, flags)
+    fn read_only(&self, name: &str) -> io::Result<File> {
+        open_file(self.handle.as_fd(), name, OFlags::RDONLY, 0)
+    }
+
+    /// Opens a file of the lock for writing. Who is the first to need it makes it, for everybody who may use the folder:
+    /// whoever comes next may be another user.
+    fn shared(&self, name: &str) -> io::Result<File> {
+        let open = |flags| open_file(self.handle.as_fd(), name, OFlags::RDWR | flags, BY_UMASK);
+        match open(OFlags::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        match open(OFlags::CREATE | OFlags::EXCL) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(OFlags::empty()),
+            made => {
+                let made = made?;
+                self.access()?.give(&made)?;
+                Ok(made)
+            }
+        }
+    }
+
+    /// Who may use the files of the lock: those who may use the folder.
+    fn access(&self) -> io::Result<Access> {
+        let folder = Access::of(&rustix::fs::fstat(&self.handle)?);
+        Ok(Access { mode: folder.mode & 0o666, ..folder })
     }
 }
 
@@ -122,17 +152,14 @@ impl Folder for ProjectFolder {
     type Guard = File;
 
     fn take_guard(&self) -> Result<File, IoError> {
-        let start = Instant::now();
-        loop {
-            if let Some(guard) = self.try_guard().map_err(failed(IoKind::Open))? {
-                return Ok(guard);
-            }
-            if start.elapsed() > GUARD_PATIENCE {
-                let said = format!("somebody has had {} for {} s", file::GUARD, GUARD_PATIENCE.as_secs());
-                return Err(IoError { kind: IoKind::GuardBusy, said });
-            }
-            std::thread::sleep(GUARD_PAUSE);
-        }
+        patiently(|| self.locked(self.shared(file::GUARD)?, File::try_lock))
+    }
+
+    fn guard_to_look(&self) -> Result<Option<File>, IoError> {
+        patiently(|| match self.read_only(file::GUARD) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(None)),
+            opened => Ok(self.locked(opened?, File::try_lock_shared)?.map(Some)),
+        })
     }
 
     fn read_guard(&self, guard: &mut File) -> io::Result<String> {
@@ -146,19 +173,20 @@ impl Folder for ProjectFolder {
         guard.sync_data()
     }
 
-    fn read_lock(&self) -> LockFile {
+    fn read_lock(&self) -> io::Result<LockFile> {
         let read = |mut file: File| Ok((read_text(&mut file)?, file.metadata()?.modified()?));
-        match self.file(file::LOCK, OFlags::RDONLY).and_then(read) {
-            Ok((text, modified)) => LockFile::Text { text, modified: clock::millis(modified) },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => LockFile::Missing,
+        match self.read_only(file::LOCK).and_then(read) {
+            Ok((text, modified)) => Ok(LockFile::Text { text, modified: clock::millis(modified) }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LockFile::Missing),
             Err(error) => {
-                LockFile::Unreadable { modified: self.modified(file::LOCK), said: error.to_string() }
+                Ok(LockFile::Unreadable { modified: self.modified(file::LOCK), said: error.to_string() })
             }
         }
     }
 
     fn write_lock(&self, text: &str) -> io::Result<()> {
-        replace(self.handle.as_fd(), file::LOCK, file::LOCK_TMP, text.as_bytes())
+        let access = Some(self.access()?);
+        replace(self.handle.as_fd(), file::LOCK, file::LOCK_TMP, text.as_bytes(), access)
     }
 
     fn remove_lock(&self) -> io::Result<()> {
@@ -166,8 +194,9 @@ impl Folder for ProjectFolder {
     }
 
     fn probe(&self, fence: Fence) -> Probe {
-        let Ok(held) = self.file(&file::held(fence), OFlags::RDWR) else { return Probe::Unknown };
-        match held.try_lock() {
+        let Ok(held) = self.read_only(&file::held(fence)) else { return Probe::Unknown };
+        // Shared, so that two who look at the same time do not take each other for the holder.
+        match held.try_lock_shared() {
             Ok(()) => Probe::Free,
             Err(TryLockError::WouldBlock) => Probe::Busy,
             Err(TryLockError::Error(_)) => Probe::Unknown,
@@ -178,7 +207,7 @@ impl Folder for ProjectFolder {
         if self.held.contains_key(&fence) {
             return Ok(());
         }
-        let held = self.file(&file::held(fence), OFlags::RDWR | OFlags::CREATE)?;
+        let held = self.shared(&file::held(fence))?;
         held.try_lock()?;
         self.held.insert(fence, held);
         Ok(())
@@ -201,7 +230,7 @@ impl Folder for ProjectFolder {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy();
             let is_other = name.starts_with(file::HELD) && *name != file::held(keep);
-            if is_other && self.file(&name, OFlags::RDWR).is_ok_and(|held| held.try_lock().is_ok()) {
+            if is_other && self.read_only(&name).is_ok_and(|held| held.try_lock_shared().is_ok()) {
                 remove(self.handle.as_fd(), &name)?;
             }
         }
@@ -215,7 +244,7 @@ impl Folder for ProjectFolder {
         while let Some(part) = parts.next() {
             match parts.peek() {
                 Some(_) => folder = open_folder(folder.as_fd(), Path::new(part))?,
-                None => replace(folder.as_fd(), part, SAVE_TMP, content)?,
+                None => replace(folder.as_fd(), part, SAVE_TMP, content, None)?,
             }
         }
         Ok(())
@@ -230,28 +259,103 @@ fn open_folder(within: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedF
 
 /// Opens a plain file. A link is refused, and so is whatever else is no file (opening without waiting, so that a pipe
 /// cannot hold us up).
-fn open_file(within: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<File> {
+fn open_file(within: BorrowedFd<'_>, name: &str, flags: OFlags, mode: u32) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let opened = rustix::fs::openat(within, name, flags, Mode::from_raw_mode(MODE));
-    let handle = opened.map_err(|errno| match errno {
-        Errno::LOOP => io::Error::other(format!("{name} is a symbolic link, which is not followed")),
-        errno => errno.into(),
-    })?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other(format!("{name} is no file")));
+    let opened = rustix::fs::openat(within, name, flags, Mode::from_raw_mode(mode));
+    let handle = opened.map_err(|errno| refused(name, errno))?;
+    let stat = rustix::fs::fstat(&handle)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(File::from(handle)),
+        _ => Err(io::Error::other(format!("{name} is no file; move it away"))),
     }
-    Ok(File::from(handle))
 }
 
-/// Writes `name` as a whole: by a temporary file that takes its place once it is safely on disk.
-fn replace(within: BorrowedFd<'_>, name: &str, temporary: &str, content: &[u8]) -> io::Result<()> {
+/// What the system said about a file of the folder, with the name of the file.
+fn refused(name: &str, errno: Errno) -> io::Error {
+    let error = io::Error::from(errno);
+    match errno {
+        Errno::LOOP => {
+            io::Error::other(format!("{name} is a symbolic link, which is not followed; delete it"))
+        }
+        _ => io::Error::new(error.kind(), format!("{name}: {error}")),
+    }
+}
+
+/// Tries until it works, as long as somebody who is at work would have the guard.
+fn patiently<T>(attempt: impl Fn() -> io::Result<Option<T>>) -> Result<T, IoError> {
+    let start = Instant::now();
+    loop {
+        if let Some(done) = attempt().map_err(failed(IoKind::Open))? {
+            return Ok(done);
+        }
+        if start.elapsed() > GUARD_PATIENCE {
+            let said = format!(
+                "some program has had {} for {} s, and seems to have been stopped; let it go on, or end it",
+                file::GUARD,
+                GUARD_PATIENCE.as_secs()
+            );
+            return Err(IoError { kind: IoKind::GuardBusy, said });
+        }
+        std::thread::sleep(GUARD_PAUSE);
+    }
+}
+
+/// Whose a file is, and who may do what with it.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    mode: u32,
+    user: u32,
+    group: u32,
+}
+
+impl Access {
+    fn of(stat: &Stat) -> Self {
+        Self { mode: stat.st_mode & 0o777, user: stat.st_uid, group: stat.st_gid }
+    }
+
+    /// Gives it to a file. Whose a file is can be beyond our rights; then at least nobody may do more with it than before.
+    fn give(self, file: &File) -> io::Result<()> {
+        let give = |user| fchown(file, user, Some(self.group));
+        if give(Some(self.user)).is_err() {
+            // Only root can give a file away.
+            let _ = give(None);
+        }
+        // Rights of a group that it does not belong to would become those of another group.
+        let mode = match rustix::fs::fstat(file)?.st_gid == self.group {
+            true => self.mode,
+            false => (self.mode & 0o707) | ((self.mode & 0o007) << 3),
+        };
+        let given = file.set_permissions(Permissions::from_mode(mode));
+        // There are file systems without rights, on which every file has the same.
+        let grants_more = rustix::fs::fstat(file)?.st_mode & 0o666 & !mode != 0;
+        given.or_else(|error| if grants_more { Err(error) } else { Ok(()) })
+    }
+}
+
+/// Writes `name` as a whole: by a temporary file that takes its place once it is safely on disk. Who may use it is as told,
+/// or as usual for a new file.
+fn replace(
+    within: BorrowedFd<'_>,
+    name: &str,
+    temporary: &str,
+    content: &[u8],
+    access: Option<Access>,
+) -> io::Result<()> {
     remove(within, temporary)?;
-    let mut file = open_file(within, temporary, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    rustix::fs::renameat(within, temporary, within, name)?;
+    let written = write_aside(within, temporary, content, access);
+    let replaced = written.and_then(|()| Ok(rustix::fs::renameat(within, temporary, within, name)?));
+    replaced?;
     // What was renamed or removed stays so, whatever happens to the power.
     Ok(rustix::fs::fsync(within)?)
+}
+
+fn write_aside(within: BorrowedFd<'_>, name: &str, content: &[u8], access: Option<Access>) -> io::Result<()> {
+    // Nobody may read it before it is known who may.
+    let mode = access.map_or(BY_UMASK, |_| PRIVATE);
+    let mut file = open_file(within, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
+    access.map_or(Ok(()), |access| access.give(&file))?;
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 fn remove(within: BorrowedFd<'_>, name: &str) -> io::Result<()> {

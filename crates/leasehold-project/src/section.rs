@@ -17,14 +17,17 @@ pub trait Folder: Send + 'static {
     /// Takes the guard, and waits for it no longer than somebody who is at work would have it.
     fn take_guard(&self) -> Result<Self::Guard, IoError>;
 
+    /// Keeps the guard from being taken for as long as somebody looks. Makes nothing: without a guard it is `None`.
+    fn guard_to_look(&self) -> Result<Option<Self::Guard>, IoError>;
+
     /// The text of the guard.
     fn read_guard(&self, guard: &mut Self::Guard) -> io::Result<String>;
 
     /// Writes the text of the guard, in place and durably.
     fn write_guard(&self, guard: &mut Self::Guard, text: &str) -> io::Result<()>;
 
-    /// `.lock`, as it is.
-    fn read_lock(&self) -> LockFile;
+    /// `.lock`, as it is. An error is something in its place that will never go away by itself.
+    fn read_lock(&self) -> io::Result<LockFile>;
 
     /// Writes `.lock` as a whole, durably.
     fn write_lock(&self, text: &str) -> io::Result<()>;
@@ -53,8 +56,27 @@ pub trait Folder: Send + 'static {
 
 /// Runs a guarded section.
 pub(crate) fn run<F: Folder>(folder: &mut F, action: Action, clock: &dyn Clock) -> Result<Verdict, IoError> {
+    if action == Action::Look {
+        return look(folder, clock);
+    }
     let mut guard = folder.take_guard()?;
     decide_and_do(folder, &mut guard, action, clock.now().wall)
+}
+
+/// A look needs no right to write, and leaves no trace. Without a guard nobody has ever been here, or somebody has deleted
+/// it: `.lock` is then read as it is, and its time alone decides, because held files are looked at under the guard only.
+fn look<F: Folder>(folder: &F, clock: &dyn Clock) -> Result<Verdict, IoError> {
+    let mut guard = folder.guard_to_look()?;
+    let text = guard.as_mut().map_or_else(|| Ok(String::new()), |guard| folder.read_guard(guard));
+    let section = read(folder, text.map_err(failed(IoKind::Read))?, Action::Look)?;
+    let probe = guard.as_ref().and_then(|_| section.probe());
+    let probe = probe.map_or(Probe::Unknown, |fence| folder.probe(fence));
+    Ok(section.decide(probe, clock.now().wall))
+}
+
+fn read<F: Folder>(folder: &F, guard: String, action: Action) -> Result<Section, IoError> {
+    let lock = folder.read_lock().map_err(failed(IoKind::Open))?;
+    Ok(Section::new(action, &Found { lock, guard }))
 }
 
 /// Runs the guarded section of a save: the file is swapped only if the claim is good, and before the guard is let go.
@@ -80,12 +102,12 @@ fn decide_and_do<F: Folder>(
     now: StoreTime,
 ) -> Result<Verdict, IoError> {
     let text = folder.read_guard(guard).map_err(failed(IoKind::Read))?;
-    let section = Section::new(action, &Found { lock: folder.read_lock(), guard: text });
+    let section = read(folder, text, action)?;
     let probe = section.probe().map_or(Probe::Unknown, |fence| folder.probe(fence));
     let verdict = section.decide(probe, now);
     let taken = take_steps(folder, guard, &verdict.steps);
-    // The step that failed may have taken effect.
     if let (Err(_), Some(fence)) = (&taken, verdict.held()) {
+        // The step that failed may have taken effect.
         folder.drop_held(fence);
     }
     taken.map_err(failed(IoKind::Write))?;

@@ -161,6 +161,10 @@ impl Folder for OpenedMock {
         }
     }
 
+    fn guard_to_look(&self) -> Result<Option<()>, IoError> {
+        self.take_guard().map(Some)
+    }
+
     fn read_guard(&self, _: &mut ()) -> io::Result<String> {
         Ok(self.folder.inside().guard.clone())
     }
@@ -171,15 +175,15 @@ impl Folder for OpenedMock {
         Ok(())
     }
 
-    fn read_lock(&self) -> LockFile {
+    fn read_lock(&self) -> io::Result<LockFile> {
         if let Err(error) = self.folder.fails(IoKind::Read) {
             let modified = self.folder.inside().lock.as_ref().map(|(_, modified)| *modified);
-            return LockFile::Unreadable { modified, said: error.to_string() };
+            return Ok(LockFile::Unreadable { modified, said: error.to_string() });
         }
-        match &self.folder.inside().lock {
+        Ok(match &self.folder.inside().lock {
             Some((text, modified)) => LockFile::Text { text: text.clone(), modified: *modified },
             None => LockFile::Missing,
-        }
+        })
     }
 
     fn write_lock(&self, text: &str) -> io::Result<()> {

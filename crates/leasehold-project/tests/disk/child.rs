@@ -1,6 +1,7 @@
 //! Another process: this test program again, playing the part of one of its tests.
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 pub struct Child {
@@ -19,7 +20,7 @@ pub fn is_child() -> bool {
 
 /// What the test that started this process says, line by line, until it is gone.
 pub fn orders() -> impl Iterator<Item = String> {
-    std::io::stdin().lines().map_while(Result::ok)
+    io::stdin().lines().map_while(Result::ok)
 }
 
 /// Says something to the test that started this process, on a line of its own: the test runner leaves one open.
@@ -30,8 +31,22 @@ pub fn tell(what: &str) {
 impl Child {
     /// Starts the test `name` in a process of its own.
     pub fn start(name: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(PART, "1");
+        Self::of(part(Command::new(std::env::current_exe().unwrap()), name))
+    }
+
+    /// The same as the user `nobody`, which only root can do.
+    pub fn start_as_nobody(name: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skipped("what another user sees: only root can start a process of another user");
+            return None;
+        }
+        // By this name, because nobody may not be able to reach the place where the program is.
+        let mut command = part(Command::new("/proc/self/exe"), name);
+        command.uid(NOBODY).gid(NOBODY);
+        Some(Self::of(command))
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = process.stdin.take().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -53,6 +68,19 @@ impl Child {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
+}
+
+/// The user without rights, and its group.
+pub const NOBODY: u32 = 65_534;
+
+fn part(mut command: Command, name: &str) -> Command {
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(PART, "1");
+    command
+}
+
+/// Says what is not tested here, and why. Not through `eprintln!`, which the test runner would keep to itself.
+pub fn skipped(what: &str) {
+    io::stderr().write_all(format!("\nSKIPPED: {what}\n").as_bytes()).unwrap();
 }
 
 impl Drop for Child {

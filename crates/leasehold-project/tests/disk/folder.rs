@@ -23,18 +23,18 @@ fn acquire(folder: &mut ProjectFolder, lease_id: u128) -> Outcome {
     folder.guarded(Action::Acquire(bid(lease_id))).unwrap().outcome
 }
 
-fn must_acquire(folder: &mut ProjectFolder, lease_id: u128) -> Grant {
+pub fn must_acquire(folder: &mut ProjectFolder, lease_id: u128) -> Grant {
     match acquire(folder, lease_id) {
         Outcome::Granted(grant) => grant,
         other => panic!("{other:?}"),
     }
 }
 
-fn claim(grant: &Grant) -> Claim {
+pub fn claim(grant: &Grant) -> Claim {
     Claim { lease_id: grant.lease_id, fence: grant.fence }
 }
 
-fn names(place: &Path) -> Vec<String> {
+pub fn names(place: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

@@ -7,6 +7,7 @@ mod doubles;
 mod folder;
 mod programs;
 mod racing;
+mod rights;
 
 /// A number that a soak makes larger.
 fn times(in_a_test: u32, in_a_soak: u32) -> u32 {
