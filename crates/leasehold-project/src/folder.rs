@@ -244,7 +244,10 @@ impl Folder for ProjectFolder {
         while let Some(part) = parts.next() {
             match parts.peek() {
                 Some(_) => folder = open_folder(folder.as_fd(), Path::new(part))?,
-                None => replace(folder.as_fd(), part, SAVE_TMP, content, None)?,
+                None => {
+                    let access = access_of(folder.as_fd(), part)?;
+                    replace(folder.as_fd(), part, SAVE_TMP, content, access)?;
+                }
             }
         }
         Ok(())
@@ -329,6 +332,17 @@ impl Access {
         // There are file systems without rights, on which every file has the same.
         let grants_more = rustix::fs::fstat(file)?.st_mode & 0o666 & !mode != 0;
         given.or_else(|error| if grants_more { Err(error) } else { Ok(()) })
+    }
+}
+
+/// Who may use the file that is about to be replaced, if there is one.
+fn access_of(within: BorrowedFd<'_>, name: &str) -> io::Result<Option<Access>> {
+    match rustix::fs::statat(within, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+            Ok(Some(Access::of(&stat)))
+        }
+        Ok(_) | Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(refused(name, errno)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use leasehold_core::project::guarded::{Action, Outcome};
-use leasehold_project::ProjectFolder;
+use leasehold_project::{Options, Project, ProjectFolder};
 use tempfile::TempDir;
 
 use crate::child::{self, Child, NOBODY};
@@ -102,4 +102,29 @@ fn a_look_needs_no_right_to_write() {
     assert!(refused.starts_with(".lock.guard: Permission denied"), "{refused}");
     drop(holder);
     assert_eq!(ask(&mut other, "look", &folder), "Free", "it is seen to be dead");
+}
+
+// A file that only its owner could read (0600) was readable by everybody (0644) after a save.
+#[test]
+fn a_save_leaves_the_rights_of_a_file_as_they_were() {
+    let place = tempfile::tempdir().unwrap();
+    let guard = Project::open(place.path()).unwrap().acquire(Options::default()).unwrap();
+    let file = place.path().join("plan.json");
+    for rights in [0o600, 0o640, 0o444, 0o755] {
+        fs::write(&file, "old").unwrap();
+        set_mode(&file, rights);
+        guard.save("plan.json", b"new").unwrap();
+        assert_eq!((fs::read(&file).unwrap().as_slice(), mode(&file)), (&b"new"[..], rights));
+        fs::remove_file(&file).unwrap();
+    }
+    guard.save("plan.json", b"new").unwrap();
+    let usual = place.path().join("usual");
+    fs::write(&usual, "").unwrap();
+    assert_eq!(mode(&file), mode(&usual), "a new file is like every other");
+    if chown(&file, Some(NOBODY), Some(NOBODY)).is_err() {
+        return child::skipped("a save by root leaves the owner of a file as it was: this is not root");
+    }
+    guard.save("plan.json", b"newer").unwrap();
+    let now = fs::metadata(&file).unwrap();
+    assert_eq!((now.uid(), now.gid()), (NOBODY, NOBODY));
 }
