@@ -178,6 +178,8 @@ impl Folder for ProjectFolder {
         match self.read_only(file::LOCK).and_then(read) {
             Ok((text, modified)) => Ok(LockFile::Text { text, modified: clock::millis(modified) }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LockFile::Missing),
+            // No file can take its place, however old it gets.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => Err(error),
             Err(error) => {
                 Ok(LockFile::Unreadable { modified: self.modified(file::LOCK), said: error.to_string() })
             }
@@ -268,7 +270,13 @@ fn open_file(within: BorrowedFd<'_>, name: &str, flags: OFlags, mode: u32) -> io
     let handle = opened.map_err(|errno| refused(name, errno))?;
     let stat = rustix::fs::fstat(&handle)?;
     match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if stat.st_nlink > 1 && flags.intersects(OFlags::RDWR | OFlags::WRONLY) => {
+            let why =
+                "is a hard link, and what is written to it would be written elsewhere too; delete it here";
+            Err(io::Error::other(format!("{name} {why}")))
+        }
         FileType::RegularFile => Ok(File::from(handle)),
+        FileType::Directory => Err(refused(name, Errno::ISDIR)),
         _ => Err(io::Error::other(format!("{name} is no file; move it away"))),
     }
 }
@@ -280,6 +288,7 @@ fn refused(name: &str, errno: Errno) -> io::Error {
         Errno::LOOP => {
             io::Error::other(format!("{name} is a symbolic link, which is not followed; delete it"))
         }
+        Errno::ISDIR => io::Error::new(error.kind(), format!("{name} is a folder, not a file; move it away")),
         _ => io::Error::new(error.kind(), format!("{name}: {error}")),
     }
 }

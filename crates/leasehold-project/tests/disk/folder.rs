@@ -1,13 +1,14 @@
 //! One folder: what is written where, what is understood, and what is not followed.
 
-use std::fs;
+use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use leasehold_core::lease::Claim;
-use leasehold_core::project::IoKind;
 use leasehold_core::project::guarded::{Action, After, Grant, Loss, Outcome};
-use leasehold_project::ProjectFolder;
+use leasehold_core::project::{IoKind, record};
+use leasehold_project::{Folder, ProjectFolder};
 use tempfile::TempDir;
 
 use crate::child::{self, Child};
@@ -148,6 +149,60 @@ fn no_link_is_followed() {
         }
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious", "{name} was followed");
     }
+}
+
+// A hard link at `.lock.guard` to any file of the user had the fence written into that file.
+#[test]
+fn no_hard_link_is_written_through() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("precious");
+    for name in [".lock", ".lock.guard", ".lock.tmp", ".lock.held.42", "plan.json"] {
+        let (place, mut folder) = folder();
+        fs::write(&target, "precious").unwrap();
+        if name != ".lock.guard" {
+            fs::write(place.path().join(".lock.guard"), record::guard_text(41)).unwrap();
+        }
+        fs::hard_link(&target, place.path().join(name)).unwrap();
+        match (name, folder.guarded(Action::Acquire(bid(1)))) {
+            (".lock.guard", Err(error)) => {
+                assert_eq!(error.kind, IoKind::Open);
+                assert!(error.said.contains("hard link"), "{}", error.said);
+            }
+            // Somebody's, who is not known, until it is old.
+            (".lock", Ok(verdict)) => assert!(matches!(verdict.outcome, Outcome::Held(_))),
+            (_, Ok(verdict)) => assert!(matches!(verdict.outcome, Outcome::Granted(_))),
+            (name, other) => panic!("{name}: {other:?}"),
+        }
+        let lock = fs::read_to_string(place.path().join(".lock")).unwrap_or_default();
+        assert_eq!(
+            lock.contains("\"held\":false"),
+            name == ".lock.held.42",
+            "the proof of life is not that file"
+        );
+        folder.save("plan.json", b"saved").unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious", "{name} was written through");
+    }
+}
+
+// A folder with the name `.lock` was called free once it was old, and could not be locked for ever; every try left
+// another held file.
+#[test]
+fn a_folder_in_the_way_is_told_and_nothing_is_left_behind() {
+    let (place, mut folder) = folder();
+    let way = place.path().join(".lock");
+    fs::create_dir(&way).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(120);
+    File::open(&way).unwrap().set_times(FileTimes::new().set_modified(long_ago)).unwrap();
+    for action in [Action::Look, Action::Acquire(bid(1)), Action::Acquire(bid(2))] {
+        let error = folder.guarded(action).unwrap_err();
+        assert_eq!(
+            (error.kind, error.said.as_str()),
+            (IoKind::Open, ".lock is a folder, not a file; move it away")
+        );
+    }
+    assert_eq!(names(place.path()), [".lock", ".lock.guard"]);
+    fs::remove_dir(&way).unwrap();
+    must_acquire(&mut folder, 3);
 }
 
 #[test]
