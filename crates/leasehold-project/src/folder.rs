@@ -367,7 +367,11 @@ fn replace(
     remove(within, temporary)?;
     let written = write_aside(within, temporary, content, access);
     let replaced = written.and_then(|()| Ok(rustix::fs::renameat(within, temporary, within, name)?));
-    replaced?;
+    if replaced.is_err() {
+        // On a full disk it would keep others from writing. If it stays, the next write removes it.
+        let _ = rustix::fs::unlinkat(within, temporary, AtFlags::empty());
+        return replaced;
+    }
     // What was renamed or removed stays so, whatever happens to the power.
     Ok(rustix::fs::fsync(within)?)
 }

@@ -4,6 +4,7 @@
 use std::io;
 
 use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
+use leasehold_core::project::record::{self, Content};
 use leasehold_core::project::{IoError, IoKind, root};
 use leasehold_core::{Fence, StoreTime, lease::Claim};
 
@@ -107,11 +108,27 @@ fn decide_and_do<F: Folder>(
     let verdict = section.decide(probe, now);
     let taken = take_steps(folder, guard, &verdict.steps);
     if let (Err(_), Some(fence)) = (&taken, verdict.held()) {
-        // The step that failed may have taken effect.
-        folder.drop_held(fence);
+        let_go(folder, fence);
     }
     taken.map_err(failed(IoKind::Write))?;
     Ok(verdict)
+}
+
+/// Lets go of a held file when a step has failed. The step may have taken effect all the same: a `.lock` that names the
+/// file must find it free. If `.lock` does not, the file says nothing to anybody, and on a full disk every try would
+/// leave another one.
+fn let_go<F: Folder>(folder: &mut F, fence: Fence) {
+    let is_named = match folder.read_lock() {
+        Ok(LockFile::Missing) => false,
+        Ok(LockFile::Text { text, .. }) => {
+            matches!(record::read(&text), Content::Record(record) if record.fence == Some(fence))
+        }
+        Ok(LockFile::Unreadable { .. }) | Err(_) => true,
+    };
+    match is_named {
+        true => folder.drop_held(fence),
+        false => folder.close_held(fence),
+    }
 }
 
 fn take_steps<F: Folder>(folder: &mut F, guard: &mut F::Guard, steps: &[Step]) -> io::Result<()> {

@@ -321,7 +321,7 @@ impl Section {
 impl Verdict {
     /// The held file to close when a step has failed. It must not be removed: if `.lock` names it after all, because the
     /// step took effect before it failed or the old `.lock` could not be removed, it then belongs to a dead holder, and
-    /// can be taken at once.
+    /// can be taken at once. (Who reads `.lock` again and does not find it named there may remove it.)
     pub fn held(&self) -> Option<Fence> {
         self.steps.iter().find_map(|step| match step {
             Step::OpenHeld(fence) | Step::CloseHeld(fence) => Some(*fence),

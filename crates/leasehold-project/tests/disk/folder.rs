@@ -205,6 +205,26 @@ fn a_folder_in_the_way_is_told_and_nothing_is_left_behind() {
     must_acquire(&mut folder, 3);
 }
 
+// On a disk on which `.lock` could not be written every attempt left a held file; a program that wanted to resume left
+// three each second.
+#[test]
+fn attempts_that_fail_leave_no_held_files() {
+    let (place, mut folder) = folder();
+    fs::create_dir(place.path().join(".lock.tmp")).unwrap();
+    for attempt in 1..4 {
+        assert_eq!(folder.guarded(Action::Acquire(bid(attempt))).unwrap_err().kind, IoKind::Write);
+    }
+    assert_eq!(names(place.path()), [".lock.guard", ".lock.tmp"]);
+}
+
+#[test]
+fn a_save_that_fails_leaves_nothing_behind() {
+    let (place, folder) = folder();
+    fs::create_dir_all(place.path().join("pages/1.json")).unwrap();
+    assert!(folder.save("pages/1.json", b"a folder has this name").is_err());
+    assert_eq!(names(&place.path().join("pages")), ["1.json"]);
+}
+
 #[test]
 fn folders_of_others_and_folders_that_are_not_there_are_refused() {
     let place = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ mod folder;
 mod programs;
 mod racing;
 mod rights;
+mod space;
 
 /// A number that a soak makes larger.
 fn times(in_a_test: u32, in_a_soak: u32) -> u32 {

@@ -88,6 +88,22 @@ fn whoever_may_write_to_the_folder_may_lock_it_after_others() {
     assert_eq!(ask(&mut other, "lock", &folder), "granted");
 }
 
+/// What `docs/desktop.md` says about `/tmp`.
+#[test]
+fn what_another_user_left_in_a_sticky_folder_is_in_the_way() {
+    let Some(mut other) = Child::start_as_nobody("rights::child_of_another_user") else { return };
+    let (_place, folder) = folder_with(0o1777);
+    must_acquire(&mut ProjectFolder::open(&folder).unwrap(), 1);
+    let left = names(&folder);
+    for _ in 0..3 {
+        let refused = ask(&mut other, "lock", &folder);
+        assert!(refused.contains("Operation not permitted"), "{refused}");
+    }
+    assert_eq!(names(&folder), left, "it leaves nothing of its own");
+    lock_and_unlock(&folder);
+    assert_eq!(ask(&mut other, "lock", &folder), "granted");
+}
+
 // `leasehold project status` failed in a folder that one may only read, because it wanted to make a guard.
 #[test]
 fn a_look_needs_no_right_to_write() {
