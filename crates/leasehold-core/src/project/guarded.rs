@@ -439,6 +439,7 @@ impl<'a> Deciding<'a> {
     fn look(&self) -> Verdict {
         let outcome = match self.slot.live(self.now) {
             Some(lease) => Outcome::Held(other(&Held::from(lease))),
+            None if self.last_fence >= Fence::MAX.get() => Outcome::FencesExhausted,
             None => Outcome::Free,
         };
         self.verdict(Vec::new(), outcome)

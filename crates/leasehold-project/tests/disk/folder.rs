@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use leasehold_core::Fence;
 use leasehold_core::lease::Claim;
 use leasehold_core::project::guarded::{Action, After, Grant, Loss, Outcome};
 use leasehold_core::project::{IoKind, record};
@@ -223,6 +224,18 @@ fn a_save_that_fails_leaves_nothing_behind() {
     fs::create_dir_all(place.path().join("pages/1.json")).unwrap();
     assert!(folder.save("pages/1.json", b"a folder has this name").is_err());
     assert_eq!(names(&place.path().join("pages")), ["1.json"]);
+}
+
+// A guard with the largest fence there is (damaged, or forged) was called free, and could not be locked for ever.
+#[test]
+fn a_folder_without_fences_left_is_not_called_free() {
+    let (place, mut folder) = folder();
+    fs::write(place.path().join(".lock.guard"), record::guard_text(Fence::MAX.get())).unwrap();
+    assert_eq!(folder.look().unwrap(), Outcome::FencesExhausted);
+    assert_eq!(acquire(&mut folder, 1), Outcome::FencesExhausted);
+    // What people are told to do.
+    fs::remove_file(place.path().join(".lock.guard")).unwrap();
+    assert!(must_acquire(&mut folder, 1).fence < Fence::MAX);
 }
 
 #[test]
