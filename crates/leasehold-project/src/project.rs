@@ -1,7 +1,7 @@
 //! The lock on a project folder, for programs: a thread of its own keeps the lease, calls wait for their answers.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use leasehold_core::project::{
     Answer, CallId, Event, Fault, Folder as Kind, IoError, Operation, Options, Profile, ProjectLease,
     ProjectLockError, Settled, Strategy, Surroundings,
 };
-use leasehold_core::{Fence, Owner, Reason, Ttl};
+use leasehold_core::{Fence, LeaseId, Owner, Reason, Ttl};
 
+use crate::cancel::Cancel;
 use crate::clock::{Clock, SystemClock};
 use crate::driver::Driver;
 use crate::folder::{OpenError, ProjectFolder};
@@ -33,11 +34,38 @@ pub struct Project {
 }
 
 enum Order {
-    /// Begins a call; its answer goes here.
-    Call(Box<dyn FnOnce(&mut Native) -> CallId + Send>, SyncSender<Answer>),
+    /// Begins a call; what becomes of it goes here.
+    Call(Box<dyn FnOnce(&mut Native) -> CallId + Send>, Caller),
     /// Does something at once.
     Do(Box<dyn FnOnce(&mut Native) + Send>),
     Subscribe(Sender<Event>),
+    /// Tells when this lease is lost.
+    Watch(LeaseId, Sender<ProjectLockError>),
+}
+
+/// What whoever waits for a call hears.
+enum Word {
+    Begun(CallId),
+    Answered(Answer),
+    /// Somebody does not want to wait any longer.
+    Cancelled,
+    /// There will be no answer.
+    Gone,
+}
+
+/// Somebody who waits for a call, and hears of its end in any case.
+struct Caller(Sender<Word>);
+
+impl Caller {
+    fn tell(&self, word: Word) {
+        let _ = self.0.send(word);
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.tell(Word::Gone);
+    }
 }
 
 /// Why a file was not saved.
@@ -78,8 +106,18 @@ impl Project {
 
     /// Takes the lock: at once, or after as many attempts as the options allow.
     pub fn acquire(&self, options: Options) -> Result<ProjectGuard, ProjectLockError> {
+        self.acquire_unless(options, &Cancel::new())
+    }
+
+    /// The same, unless it is cancelled while it waits: then the answer is `web-lock-aborted`, which is what browsers
+    /// call it.
+    pub fn acquire_unless(
+        &self,
+        options: Options,
+        cancel: &Cancel,
+    ) -> Result<ProjectGuard, ProjectLockError> {
         let options = Options { strategy: Strategy::FileLock, ..options };
-        self.acquired(options.profile, move |driver| driver.acquire(&options))
+        self.acquired(options.profile, cancel, move |driver| driver.acquire(&options))
     }
 
     /// Takes the lock from whoever has it: the one with the fence `seen`, or whoever it is.
@@ -90,22 +128,30 @@ impl Project {
         reason: Reason,
     ) -> Result<ProjectGuard, ProjectLockError> {
         let options = Options { strategy: Strategy::FileLock, ..options };
-        self.acquired(options.profile, move |driver| driver.take_over(&options, seen, reason))
+        self.acquired(options.profile, &Cancel::new(), move |driver| driver.take_over(&options, seen, reason))
     }
 
-    /// Acquires, does `work`, releases.
+    /// Acquires, does `work`, releases. If the project is lost meanwhile, the answer is why; `work` hears of it by
+    /// [`ProjectGuard::lost`], or finds out by [`ProjectGuard::is_held`], and cannot save. A release that fails is told
+    /// by events and tried again in the background: it does not hide what the work came to.
     pub fn with_lock<T>(
         &self,
         options: Options,
         work: impl FnOnce(&ProjectGuard) -> T,
     ) -> Result<T, ProjectLockError> {
         let guard = self.acquire(options)?;
+        let lost = guard.lost();
         let done = work(&guard);
-        guard.release()?;
-        Ok(done)
+        let released = guard.release();
+        match (lost.try_recv(), released) {
+            (Ok(error), _) => Err(error),
+            (_, Err(error)) if matches!(error.fault, Fault::Expired | Fault::Stale) => Err(error),
+            _ => Ok(done),
+        }
     }
 
-    /// Everything that happens to the lock in this program from now on.
+    /// Everything that happens to the lock in this program from now on. [`dialect`](crate::dialect) says it in the words
+    /// of the other two designs.
     pub fn subscribe(&self) -> Receiver<Event> {
         let (events, listener) = mpsc::channel();
         let _ = self.orders.send(Order::Subscribe(events));
@@ -120,9 +166,10 @@ impl Project {
     fn acquired(
         &self,
         profile: Profile,
+        cancel: &Cancel,
         begin: impl FnOnce(&mut Native) -> CallId + Send + 'static,
     ) -> Result<ProjectGuard, ProjectLockError> {
-        match self.call(Operation::Acquire, profile, begin)? {
+        match self.call(Operation::Acquire, profile, cancel, begin)? {
             Settled::Acquired(lease) | Settled::Renewed(lease) => {
                 Ok(ProjectGuard { project: self.clone(), profile, lease, released: false })
             }
@@ -134,11 +181,29 @@ impl Project {
         &self,
         operation: Operation,
         profile: Profile,
+        cancel: &Cancel,
         begin: impl FnOnce(&mut Native) -> CallId + Send + 'static,
     ) -> Answer {
-        let (answer, answered) = mpsc::sync_channel(1);
-        let _ = self.orders.send(Order::Call(Box::new(begin), answer));
-        answered.recv().unwrap_or_else(|_| Err(stopped(operation, profile)))
+        let (caller, words) = mpsc::channel();
+        let give_up = caller.clone();
+        let told = move || drop(give_up.send(Word::Cancelled));
+        let Some(_listening) = cancel.listen(told) else {
+            return Err(ProjectLockError::new(Fault::Aborted, operation, profile));
+        };
+        let _ = self.orders.send(Order::Call(Box::new(begin), Caller(caller)));
+        let (mut begun, mut is_cancelled) = (None, false);
+        for word in words {
+            match word {
+                Word::Answered(answer) => return answer,
+                Word::Gone => break,
+                Word::Begun(call) => begun = Some(call),
+                Word::Cancelled => is_cancelled = true,
+            }
+            if let (Some(call), true) = (begun, is_cancelled) {
+                let _ = self.orders.send(Order::Do(Box::new(move |driver| driver.abort(call))));
+            }
+        }
+        Err(stopped(operation, profile))
     }
 
     fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut Native) -> T + Send + 'static) -> Option<T> {
@@ -162,6 +227,11 @@ pub struct ProjectGuard {
 }
 
 impl ProjectGuard {
+    /// What it is about.
+    pub fn project(&self) -> &Project {
+        &self.project
+    }
+
     /// The lease, as it was granted.
     pub fn lease(&self) -> &ProjectLease {
         &self.lease
@@ -188,20 +258,38 @@ impl ProjectGuard {
     /// Extends the lease now: by its usual time, or by another.
     pub fn renew(&self, extend_by: Option<Ttl>) -> Result<ProjectLease, ProjectLockError> {
         let lease_id = self.lease.lease_id;
-        let renewed = self
-            .project
-            .call(Operation::Renew, self.profile, move |driver| driver.renew(lease_id, extend_by));
+        let renewed = self.project.call(Operation::Renew, self.profile, &Cancel::new(), move |driver| {
+            driver.renew(lease_id, extend_by)
+        });
         match renewed? {
             Settled::Acquired(lease) | Settled::Renewed(lease) => Ok(lease),
             Settled::Released => Err(stopped(Operation::Renew, self.profile)),
         }
     }
 
+    /// Hears why, once the project is lost: at the latest when its time runs out, or by the first save that is refused.
+    /// Ends without a word when it is given back. Work that takes long looks here between its steps.
+    pub fn lost(&self) -> Receiver<ProjectLockError> {
+        let (lost, listener) = mpsc::channel();
+        let _ = self.project.orders.send(Order::Watch(self.lease.lease_id, lost));
+        listener
+    }
+
     /// Gives the project back.
-    pub fn release(mut self) -> Result<(), ProjectLockError> {
+    pub fn release(self) -> Result<(), ProjectLockError> {
+        self.give_back(false)
+    }
+
+    /// Gives the project back, also from others in this program who share the lease (`reentrant`).
+    pub fn release_from_all(self) -> Result<(), ProjectLockError> {
+        self.give_back(true)
+    }
+
+    fn give_back(mut self, force: bool) -> Result<(), ProjectLockError> {
         self.released = true;
         let lease_id = self.lease.lease_id;
-        self.project.call(Operation::Release, self.profile, move |driver| driver.release(lease_id, false))?;
+        let release = move |driver: &mut Native| driver.release(lease_id, force);
+        self.project.call(Operation::Release, self.profile, &Cancel::new(), release)?;
         Ok(())
     }
 
@@ -225,27 +313,61 @@ impl Drop for ProjectGuard {
 
 /// Keeps the lease until nobody is left who could want something. What was ordered before that is done.
 fn keep(mut driver: Native, inbox: &Receiver<Order>) {
-    let mut waiting: Vec<(CallId, SyncSender<Answer>)> = Vec::new();
-    let mut listeners: Vec<Sender<Event>> = Vec::new();
+    let mut waiting: Vec<(CallId, Caller)> = Vec::new();
+    let mut listeners = Listeners::default();
     loop {
         match next(&driver, inbox) {
-            Ok(Order::Call(begin, answer)) => {
+            Ok(Order::Call(begin, caller)) => {
                 let call = begin(&mut driver);
-                waiting.push((call, answer));
+                caller.tell(Word::Begun(call));
+                waiting.push((call, caller));
             }
             Ok(Order::Do(what)) => what(&mut driver),
-            Ok(Order::Subscribe(listener)) => listeners.push(listener),
+            Ok(Order::Subscribe(listener)) => listeners.to_all.push(listener),
+            Ok(Order::Watch(lease_id, listener)) => listeners.watch(&driver, lease_id, listener),
             Err(RecvTimeoutError::Timeout) => driver.turn(),
             Err(RecvTimeoutError::Disconnected) => return,
         }
         // Whoever is answered finds what led to it among the events.
         while let Some(event) = driver.poll_event() {
-            listeners.retain(|listener| listener.send(event.clone()).is_ok());
+            listeners.tell(&event);
         }
         while let Some((call, answer)) = driver.poll_answer() {
             if let Some(at) = waiting.iter().position(|(known, _)| *known == call) {
-                let _ = waiting.swap_remove(at).1.send(answer);
+                waiting.swap_remove(at).1.tell(Word::Answered(answer));
             }
+        }
+    }
+}
+
+/// Who wants to know what.
+#[derive(Default)]
+struct Listeners {
+    to_all: Vec<Sender<Event>>,
+    to_loss: Vec<Sender<ProjectLockError>>,
+}
+
+impl Listeners {
+    fn watch(&mut self, driver: &Native, lease_id: LeaseId, listener: Sender<ProjectLockError>) {
+        match driver.lease() {
+            Some(lease) if lease.lease_id == lease_id => self.to_loss.push(listener),
+            _ => {
+                let over = ProjectLockError::new(Fault::Expired, Operation::Renew, Profile::default());
+                let _ = listener.send(over);
+            }
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        self.to_all.retain(|listener| listener.send(event.clone()).is_ok());
+        match event {
+            Event::ReadonlyEntered { last_error, .. } => {
+                for listener in self.to_loss.drain(..) {
+                    let _ = listener.send(last_error.clone());
+                }
+            }
+            Event::ReleaseRequested(_) => self.to_loss.clear(),
+            _ => {}
         }
     }
 }

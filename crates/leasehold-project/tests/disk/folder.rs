@@ -5,11 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::Fence;
 use leasehold_core::lease::Claim;
 use leasehold_core::project::guarded::{Action, After, Grant, Loss, Outcome};
 use leasehold_core::project::{IoKind, record};
-use leasehold_project::{Folder, ProjectFolder};
+use leasehold_project::{Fence, Folder, ProjectFolder};
 use tempfile::TempDir;
 
 use crate::child::{self, Child};

@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use leasehold_core::Reason;
-use leasehold_core::project::guarded::Outcome;
-use leasehold_core::project::{Fault, State};
 use leasehold_project::testing::{FakeProject, MockFolder};
-use leasehold_project::{Event, Options, Profile, Project, SaveError};
+use leasehold_project::{
+    Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason, SaveError, State,
+    SystemClock,
+};
 
 use crate::child::{self, Child};
 use crate::racing::leave_a_stale_lock;
@@ -63,6 +63,96 @@ fn a_program_that_was_taken_from_cannot_save() {
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"second");
 }
 
+// A program that waited for a project could not be talked out of it: Ctrl-C, or a closed window, had to wait too.
+#[test]
+fn an_acquire_that_waits_is_given_up_when_it_is_cancelled() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, other) = (Project::open(place.path()).unwrap(), Project::open(place.path()).unwrap());
+    let guard = one.acquire(once()).unwrap();
+    let mut patient = once();
+    patient.retry.max_attempts = None;
+    let (cancel, events) = (Cancel::new(), other.subscribe());
+    let waiting = std::thread::spawn({
+        let (other, cancel) = (other.clone(), cancel.clone());
+        move || other.acquire_unless(patient, &cancel)
+    });
+    assert!(events.iter().any(|event| matches!(event, Event::Waiting { .. })));
+    cancel.cancel();
+    assert_eq!(waiting.join().unwrap().unwrap_err().fault, Fault::Aborted);
+    guard.release().unwrap();
+    // It stays cancelled; the project is as good as new.
+    assert_eq!(other.acquire_unless(once(), &cancel).unwrap_err().fault, Fault::Aborted);
+    other.acquire_unless(once(), &Cancel::new()).unwrap().release().unwrap();
+}
+
+#[test]
+fn work_is_told_when_the_project_is_lost_and_its_answer_is_why() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, other) = (Project::open(place.path()).unwrap(), Project::open(place.path()).unwrap());
+    let done = one.with_lock(once(), |guard| {
+        let lost = guard.lost();
+        assert!(lost.try_recv().is_err());
+        let reason = Reason::parse("the other window hangs").unwrap();
+        let taken = other.take_over(once(), Some(guard.lease().fence), reason).unwrap();
+        assert!(matches!(guard.save("plan.json", b"late"), Err(SaveError::Lost)));
+        assert_eq!(lost.recv().unwrap().fault, Fault::Stale);
+        assert_eq!(guard.lost().recv().unwrap().fault, Fault::Expired, "who asks later hears it too");
+        taken
+    });
+    assert_eq!(done.unwrap_err().fault, Fault::Stale);
+}
+
+// What the work had come to was thrown away when the release failed.
+#[test]
+fn a_release_that_fails_does_not_hide_what_the_work_came_to() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    let events = project.subscribe();
+    let done = project.with_lock(once(), |guard| {
+        fs::remove_file(place.path().join(".lock")).unwrap();
+        fs::create_dir(place.path().join(".lock")).unwrap();
+        guard.lease().fence
+    });
+    assert!(done.is_ok(), "{done:?}");
+    let failed = |event| matches!(event, Event::Error { error, .. } if error.fault == Fault::ReleaseFailed);
+    assert!(events.try_iter().any(failed));
+}
+
+#[test]
+fn a_lease_that_is_shared_is_given_back_by_the_last_or_by_one_for_all() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    let shared = Options { reentrant: true, ..once() };
+    let guards = [project.acquire(shared).unwrap(), project.acquire(shared).unwrap()];
+    let lost = guards[0].lost();
+    let [one, other] = guards;
+    one.release().unwrap();
+    assert!(other.is_held());
+    let again = project.acquire(shared).unwrap();
+    again.release_from_all().unwrap();
+    assert!(!other.is_held());
+    assert_eq!(project.look().unwrap(), Outcome::Free);
+    assert!(lost.recv().is_err(), "it was given back, not lost");
+}
+
+// A program that was stopped in the middle of its guarded section (a debugger, a closed lid) made the others say that
+// `.lock` could not be read and would be replaced, which was wrong twice.
+#[test]
+fn a_stuck_guard_is_told_as_such() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    project.acquire(once()).unwrap().release().unwrap();
+    let stopped = fs::File::open(place.path().join(".lock.guard")).unwrap();
+    stopped.lock().unwrap();
+    let error = project.acquire(once()).unwrap_err().to_string();
+    assert!(error.contains("unavailable(guard-busy)"), "{error}");
+    let error = project.look().unwrap_err();
+    assert_eq!(error.kind, IoKind::GuardBusy);
+    assert!(error.said.contains("let it go on, or end it"), "{}", error.said);
+    drop(stopped);
+    project.acquire(once()).unwrap().release().unwrap();
+}
+
 #[test]
 fn nothing_is_saved_outside_of_the_project() {
     let place = tempfile::tempdir().unwrap();
@@ -85,7 +175,7 @@ fn a_browsers_lock_that_was_copied_to_disk_is_understood() {
     let place = tempfile::tempdir().unwrap();
     leave_a_stale_lock(place.path());
     // As 000, 001 and 002 write it, by a tab that is at work.
-    let now = leasehold_project::Clock::now(&leasehold_project::SystemClock).wall.as_millis();
+    let now = Clock::now(&SystemClock).wall.as_millis();
     let shapes = [
         format!(
             r#"{{"leaseId":"22222222-2222-4222-8222-222222222222","owner":"tab","expiresAt":{}}}"#,
@@ -111,7 +201,7 @@ fn a_browsers_lock_that_was_copied_to_disk_is_understood() {
 #[test]
 fn what_a_program_writes_is_what_browsers_are_tested_with() {
     let place = tempfile::tempdir().unwrap();
-    let guard = Project::open_as(place.path(), leasehold_core::Owner::parse("anna").unwrap());
+    let guard = Project::open_as(place.path(), Owner::parse("anna").unwrap());
     let guard = guard.unwrap().acquire(once()).unwrap();
     let written = fs::read_to_string(place.path().join(".lock")).unwrap();
     assert_eq!(shape(&written), shape(include_str!("desktop.lock.json").trim_end()));
@@ -183,7 +273,7 @@ fn a_disk_that_fails_makes_the_program_read_only_and_loses_nothing() {
     let mut one = FakeProject::open(&folder, "one");
     one.acquire(Options::default()).unwrap();
     one.save("a", b"1").unwrap();
-    folder.set_fault(Some((leasehold_core::project::IoKind::Write, "no space left")));
+    folder.set_fault(Some((IoKind::Write, "no space left")));
     assert!(matches!(one.save("a", b"2"), Err(SaveError::Folder(error)) if error.said == "no space left"));
     one.pass(Duration::from_secs(60));
     assert_eq!(one.state(), State::Readonly);

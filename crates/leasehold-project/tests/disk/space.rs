@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use leasehold_core::project::Fault;
-use leasehold_project::{Options, Project, SaveError};
+use leasehold_project::{Fault, Options, Project, SaveError};
 
 use crate::child::skipped;
 use crate::folder::names;
