@@ -4,8 +4,8 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use leasehold_core::project::{Options, Profile};
 //! use leasehold_project::testing::{FakeProject, MockFolder};
+//! use leasehold_project::{Options, Profile};
 //!
 //! let folder = MockFolder::new();
 //! let (mut one, mut other) = (FakeProject::open(&folder, "one"), FakeProject::open(&folder, "other"));
@@ -19,7 +19,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +27,6 @@ use leasehold_core::project::{
     Answer, CallId, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLockError,
     Settled, State, Surroundings,
 };
-use leasehold_core::time::whole_millis;
 use leasehold_core::{Fence, Owner, Reason, StoreTime};
 
 use crate::clock::Clock;
@@ -38,18 +36,29 @@ use crate::section::{self, Folder};
 
 /// A clock that moves when it is told to, and at no other time. Clones are the same clock.
 #[derive(Clone, Debug)]
-pub struct FakeClock(Arc<AtomicU64>);
+pub struct FakeClock(Arc<Mutex<Now>>);
 
 impl FakeClock {
     /// Moves the clock on.
     pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(whole_millis(by), Ordering::SeqCst);
+        let mut now = self.inside();
+        *now = Now { wall: now.wall + by, steady: now.steady + by };
+    }
+
+    /// Sets the wall clock, as a user or a time server does. How much time passes does not depend on it.
+    pub fn set_wall(&self, wall: StoreTime) {
+        self.inside().wall = wall;
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Now> {
+        // Nothing that could panic is done while it is locked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for FakeClock {
     fn now(&self) -> Now {
-        Now::both(self.0.load(Ordering::SeqCst))
+        *self.inside()
     }
 }
 
@@ -81,7 +90,7 @@ impl Default for MockFolder {
 impl MockFolder {
     /// An empty folder, at some moment in 2026.
     pub fn new() -> Self {
-        let clock = FakeClock(Arc::new(AtomicU64::new(1_780_000_000_000)));
+        let clock = FakeClock(Arc::new(Mutex::new(Now::both(1_780_000_000_000))));
         Self { inside: Arc::default(), clock }
     }
 

@@ -283,6 +283,23 @@ fn a_disk_that_fails_makes_the_program_read_only_and_loses_nothing() {
     one.save("a", b"2").unwrap();
 }
 
+#[test]
+fn a_wall_clock_that_jumps_ahead_lets_another_in_and_no_save_is_lost() {
+    let folder = MockFolder::new();
+    let (mut one, mut other) = (FakeProject::open(&folder, "one"), FakeProject::open(&folder, "other"));
+    one.acquire(once()).unwrap();
+    one.save("a", b"1").unwrap();
+    let clock = folder.clock();
+    let before = Clock::now(clock);
+    clock.set_wall(before.wall + Duration::from_secs(3_600));
+    assert_eq!(Clock::now(clock).steady, before.steady, "no time has passed");
+    other.acquire(once()).unwrap();
+    assert!(matches!(one.save("a", b"2"), Err(SaveError::Lost)));
+    clock.set_wall(before.wall);
+    other.save("a", b"3").unwrap();
+    assert_eq!(folder.file("a").unwrap(), b"3");
+}
+
 // A write of `.lock` that was reported as failed and had happened left a lock that nobody could take before its time ran
 // out, because the held file was removed along with being closed: nobody could tell any more that its holder was gone.
 #[test]
