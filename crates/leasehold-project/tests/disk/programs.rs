@@ -1,8 +1,9 @@
 //! Programs and their project: what `Project` promises, on a real disk.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use leasehold_core::project::iso;
 use leasehold_project::testing::{FakeProject, MockFolder};
 use leasehold_project::{
     Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason, SaveError, State,
@@ -10,7 +11,6 @@ use leasehold_project::{
 };
 
 use crate::child::{self, Child};
-use crate::racing::leave_a_stale_lock;
 
 /// One attempt, so that a test does not wait for the others.
 fn once() -> Options {
@@ -170,31 +170,40 @@ fn nothing_is_saved_outside_of_the_project() {
     assert!(guard.is_held(), "a bad name is no reason to lose the project");
 }
 
+/// `browser.lock.json` is what the npm package wrote, at the beginning of 2026; the others are the shapes of 000 and 002.
 #[test]
 fn a_browsers_lock_that_was_copied_to_disk_is_understood() {
-    let place = tempfile::tempdir().unwrap();
-    leave_a_stale_lock(place.path());
-    // As 000, 001 and 002 write it, by a tab that is at work.
     let now = Clock::now(&SystemClock).wall.as_millis();
+    let written = include_str!("browser.lock.json")
+        .replace("2026-01-01T00:00:00.000Z", &iso::write(now))
+        .replace("1767225630000", &(now + 30_000).to_string());
+    assert_ne!(written, include_str!("browser.lock.json"));
+    let id = "22222222-2222-4222-8222-222222222222";
     let shapes = [
-        format!(
-            r#"{{"leaseId":"22222222-2222-4222-8222-222222222222","owner":"tab","expiresAt":{}}}"#,
-            now + 15_000
-        ),
-        format!(
-            r#"{{"version":1,"leaseId":"22222222-2222-4222-8222-222222222222","owner":"tab","ttlSeconds":30,"expiresAt":{},"fence":9,"seq":1,"held":true}}"#,
-            now + 30_000
-        ),
+        (written, "2a6627a508c419fe71d6c11c2081f1c9"),
+        (format!(r#"{{"leaseId":"{id}","owner":"tab","expiresAt":{}}}"#, now + 15_000), "tab"),
+        (format!(r#"{{"leaseId":"{id}","updatedAt":"{}","ttlSeconds":30}}"#, iso::write(now)), "unknown"),
     ];
-    for shape in shapes {
+    for (shape, owner) in shapes {
+        let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join(".lock"), &shape).unwrap();
         let project = Project::open(place.path()).unwrap();
-        assert!(
-            matches!(project.look().unwrap(), Outcome::Held(held) if held.owner.as_str() == "tab"),
-            "{shape}"
-        );
+        let seen = project.look().unwrap();
+        assert!(matches!(&seen, Outcome::Held(held) if held.owner.as_str() == owner), "{shape}: {seen:?}");
         assert!(project.acquire(once()).is_err(), "{shape}");
     }
+}
+
+#[test]
+fn a_browsers_lock_whose_time_is_over_is_taken() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join(".lock"), include_str!("browser.lock.json")).unwrap();
+    let file = fs::File::options().write(true).open(place.path().join(".lock")).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(120)).unwrap();
+    let project = Project::open(place.path()).unwrap();
+    assert_eq!(project.look().unwrap(), Outcome::Free);
+    let guard = project.acquire(once()).unwrap();
+    assert!(guard.lease().fence.get() > 1_767_225_600_001, "fences go on");
 }
 
 /// `desktop.lock.json` is what the tests of the browser package read: a program must write the like of it.
