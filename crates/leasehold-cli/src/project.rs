@@ -5,11 +5,11 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use leasehold_core::project::Fault;
-use leasehold_core::project::guarded::{Other, Outcome};
 use leasehold_core::time::whole_millis;
-use leasehold_core::{Owner, Reason};
-use leasehold_project::{Clock, Event, Options, Project, ProjectGuard, SystemClock};
+use leasehold_project::{
+    Cancel, Clock, Event, Fault, IoKind, Options, Other, Outcome, Owner, Project, ProjectGuard,
+    ProjectLockError, Reason, SystemClock,
+};
 use serde_json::{Value, json};
 
 use crate::out::{Out, duration};
@@ -79,23 +79,34 @@ async fn lock(args: &LockArgs, out: &Out) -> Result<Ending> {
     };
     let events = project.subscribe();
     let waiting = out.spinner(format!("locking {}", args.folder.display()));
-    let acquiring = {
-        let (project, options) = (project.clone(), patient(args.wait));
-        tokio::task::spawn_blocking(move || project.acquire(options))
+    let cancel = Cancel::new();
+    let mut acquiring = {
+        let (project, options, cancel) = (project.clone(), patient(args.wait), cancel.clone());
+        tokio::task::spawn_blocking(move || project.acquire_unless(options, &cancel))
     };
     let acquired = tokio::select! {
-        acquired = acquiring => acquired?,
-        // Given up before it was there.
-        _ = signals.next() => return Ok(Ending::Held),
+        acquired = &mut acquiring => acquired?,
+        _ = signals.next() => {
+            cancel.cancel();
+            // It may have come at the last moment.
+            if let Ok(guard) = acquiring.await? {
+                guard.release()?;
+            }
+            return Ok(Ending::Held);
+        }
     };
     waiting.finish_and_clear();
     match acquired {
         Ok(guard) => hold(args, guard, events, signals, out).await,
-        Err(error) if error.fault == Fault::Exhausted => match project.look() {
-            Ok(Outcome::Held(other)) => Ok(tell_held(args, &other, out)),
-            _ => Err(error.into()),
-        },
-        Err(error) => Err(error.into()),
+        Err(error) => refused(args, &project, error, out),
+    }
+}
+
+/// Why it is not to be had: a look at the folder says more than an error that was passed on.
+fn refused(args: &LockArgs, project: &Project, error: ProjectLockError, out: &Out) -> Result<Ending> {
+    match look(project)? {
+        Outcome::Held(other) if error.fault == Fault::Exhausted => Ok(tell_held(args, &other, out)),
+        _ => Err(error.into()),
     }
 }
 
@@ -134,6 +145,10 @@ async fn hold(
         _ = signals.next() => None,
     };
     holding.finish_and_clear();
+    let lost = match lost {
+        None => let_go(guard)?,
+        lost => lost,
+    };
     if let Some(why) = lost {
         if out.is_json() {
             out.value(&about(args, "lost", json!({ "because": why })));
@@ -142,7 +157,6 @@ async fn hold(
         }
         return Ok(Ending::Lost);
     }
-    guard.release()?;
     let held_for = whole_millis(start.elapsed());
     if out.is_json() {
         out.value(&about(args, "released", json!({ "held_for_ms": held_for })));
@@ -150,6 +164,23 @@ async fn hold(
         out.good(&format!("{folder} released after {}", duration(held_for)));
     }
     Ok(Ending::Done)
+}
+
+/// Gives it back; or says why it was lost, which nobody may have noticed since the last heartbeat.
+fn let_go(guard: ProjectGuard) -> Result<Option<String>> {
+    let fence = guard.lease().fence;
+    let taken = match guard.project().look() {
+        Ok(Outcome::Held(other)) if other.fence != fence => Some(format!("{} has it now", other.owner)),
+        Ok(Outcome::Free) => Some("somebody has unlocked it".to_owned()),
+        _ => None,
+    };
+    match (guard.release(), taken) {
+        (_, Some(why)) => Ok(Some(why)),
+        (Err(error), None) if matches!(error.fault, Fault::Expired | Fault::Stale) => {
+            Ok(Some(error.to_string()))
+        }
+        (released, None) => Ok(released.map(|()| None)?),
+    }
 }
 
 fn wait_for_loss(events: &Receiver<Event>) -> Option<String> {
@@ -241,7 +272,15 @@ fn look(project: &Project) -> Result<Outcome> {
                 "its .lock cannot be read: {said}; it is replaced once it is 30 s old, or look at it yourself"
             )
         }
+        Ok(Outcome::FencesExhausted) => {
+            bail!(
+                "its .lock or .lock.guard holds the largest fence there is, which nobody has ever been given: something has \
+                 damaged them. Close every program that has the folder open and delete both files; fences then go on from \
+                 the wall clock"
+            )
+        }
         Ok(outcome) => Ok(outcome),
+        Err(error) if error.kind == IoKind::GuardBusy => bail!("unavailable(guard-busy): {}", error.said),
         Err(error) => bail!("the folder cannot be looked at: {}", error.said),
     }
 }

@@ -1,14 +1,18 @@
 //! `leasehold project`: a folder on disk, locked by processes.
 
 use std::fs;
+use std::process::Child;
+use std::time::{Duration, Instant};
 
-use crate::support::{Holder, run};
+use tempfile::TempDir;
+
+use crate::support::{Holder, Talker, code_of, command, run, signal};
 
 #[test]
 fn project_lock_is_seen_respected_and_given_back() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("house")).unwrap();
+    let folder = house();
     assert_eq!(run(&folder, &["project", "status", "house"]).code, 0);
+    assert_eq!(fs::read_dir(folder.path().join("house")).unwrap().count(), 0, "a look makes no file");
     let anna = Holder::start(&folder, &["project", "lock", "house", "--owner", "anna", "--json"]);
     let status = run(&folder, &["project", "status", "house"]);
     assert_eq!(status.code, 75, "{}{}", status.out, status.err);
@@ -27,14 +31,118 @@ fn project_lock_is_seen_respected_and_given_back() {
     assert!(!folder.path().join("house/.lock").exists());
 }
 
-#[test]
-fn project_unlock_by_force_is_noticed_by_the_holder() {
+/// A folder `house` that can be locked.
+fn house() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("house")).unwrap();
-    let _anna = Holder::start(&folder, &["project", "lock", "house", "--owner", "anna", "--json"]);
-    let forced = run(&folder, &["project", "unlock", "house", "--force"]);
-    assert_eq!((forced.code, forced.out.as_str()), (0, "✓ house is free"), "{}", forced.err);
-    assert_eq!(run(&folder, &["project", "status", "house"]).code, 0);
+    folder
+}
+
+fn locks(folder: &TempDir, owner: &str) -> Talker {
+    let args = ["project", "lock", "house", "--json", "--wait", "60s", "--owner", owner];
+    Talker::start(&mut command(folder.path(), &args))
+}
+
+// Whoever ended `project lock` by Ctrl-C after somebody had unlocked the folder by force was told that it was released,
+// or got exit code 1, and not 76.
+#[test]
+fn project_unlock_by_force_is_noticed_by_the_holder() {
+    for and_locked_by_ben in [false, true] {
+        let folder = house();
+        let mut anna = locks(&folder, "anna");
+        assert_eq!(anna.json()["event"], "acquired");
+        let forced = run(&folder, &["project", "unlock", "house", "--force"]);
+        assert_eq!((forced.code, forced.out.as_str()), (0, "✓ house is free"), "{}", forced.err);
+        assert_eq!(run(&folder, &["project", "status", "house"]).code, 0);
+        let ben = and_locked_by_ben
+            .then(|| Holder::start(&folder, &["project", "lock", "house", "--json", "--owner", "ben"]));
+        signal(&anna.child, "INT");
+        let lost = anna.json();
+        let because = if ben.is_some() { "ben has it now" } else { "somebody has unlocked it" };
+        assert_eq!((lost["event"].as_str(), lost["because"].as_str()), (Some("lost"), Some(because)));
+        assert_eq!(code_of(&mut anna.child), Some(76));
+        let status = run(&folder, &["project", "status", "house"]);
+        assert_eq!(status.code, if ben.is_some() { 75 } else { 0 }, "{}", status.out);
+    }
+}
+
+#[test]
+fn project_lock_waits_and_is_given_back_by_ctrl_c() {
+    let folder = house();
+    let mut anna = locks(&folder, "anna");
+    assert_eq!(anna.json()["event"], "acquired");
+    let mut ben = locks(&folder, "ben");
+    wait_until_signals_are_heard(&ben.child);
+    signal(&anna.child, "INT");
+    assert_eq!(anna.json()["event"], "released");
+    assert_eq!(code_of(&mut anna.child), Some(0));
+    let acquired = ben.json();
+    assert_eq!((acquired["event"].as_str(), acquired["owner"].as_str()), (Some("acquired"), Some("ben")));
+}
+
+// Ctrl-C while `project lock --wait` waited did nothing before the time was over.
+#[test]
+fn project_lock_that_waits_is_given_up_by_ctrl_c() {
+    let folder = house();
+    let mut anna = locks(&folder, "anna");
+    assert_eq!(anna.json()["event"], "acquired");
+    let mut ben = locks(&folder, "ben");
+    wait_until_signals_are_heard(&ben.child);
+    signal(&ben.child, "INT");
+    assert_eq!(code_of(&mut ben.child), Some(75));
+    assert_eq!(run(&folder, &["project", "status", "house"]).code, 75, "it is still anna's");
+}
+
+/// Until then a signal would end it on the spot.
+fn wait_until_signals_are_heard(child: &Child) {
+    let heard = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (2 - 1)) != 0
+    };
+    let start = Instant::now();
+    while !heard() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+// `project lock` said that `.lock` could not be read and would be replaced, when a program was stopped inside its guard.
+#[test]
+fn project_says_that_a_guard_is_stuck() {
+    let folder = house();
+    assert_eq!(run(&folder, &["project", "unlock", "house"]).code, 0);
+    let guard = fs::File::open(folder.path().join("house/.lock.guard")).unwrap();
+    guard.lock().unwrap();
+    for command in ["lock", "status", "unlock"] {
+        let refused = run(&folder, &["project", command, "house"]);
+        assert_eq!(refused.code, 1, "{}", refused.out);
+        let expected = "error: unavailable(guard-busy): some program has had .lock.guard for 2 s";
+        assert!(refused.err.starts_with(expected), "{command}: {}", refused.err);
+    }
+}
+
+#[test]
+fn project_says_what_is_in_the_way_and_what_to_do() {
+    let most = "9007199254740991";
+    for (make, expected) in [
+        ("folder", ".lock is a folder, not a file; move it away"),
+        ("fences", "delete both files"),
+        ("newer", "upgrade Leasehold"),
+    ] {
+        let folder = house();
+        let file = |name: &str| folder.path().join("house").join(name);
+        match make {
+            "folder" => fs::create_dir(file(".lock")).unwrap(),
+            "fences" => fs::write(file(".lock.guard"), format!("{most} {most}\n")).unwrap(),
+            _ => fs::write(file(".lock"), "{\"version\": 2}").unwrap(),
+        }
+        for command in [&["status"][..], &["lock"], &["unlock"], &["unlock", "--force"]] {
+            let refused = run(&folder, &[&["project"], command, &["house"]].concat());
+            assert_eq!(refused.code, 1, "{make}, {command:?}: {}", refused.out);
+            assert!(refused.err.contains(expected), "{make}, {command:?}: {}", refused.err);
+        }
+    }
 }
 
 #[test]
