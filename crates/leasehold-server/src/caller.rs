@@ -1,5 +1,7 @@
 //! Who is calling, and what they may do. No lease rule is here: only the question whose lease a request is about.
 
+use std::time::Duration;
+
 use leasehold_core::lease::{Claim, Lease};
 use leasehold_core::{Invalid, JobId, LeaseId, Meta, Owner, RoomId, Slot, WorkerName};
 use subtle::ConstantTimeEq;
@@ -181,6 +183,12 @@ const NAME: &str = "name";
 const TAB: &str = "tab";
 
 impl Caller {
+    /// How long the token still lasts when the wall clock shows this; `None` if it lasts for ever.
+    pub(crate) fn left(&self, wall_millis: u64) -> Option<Duration> {
+        let end = self.expires_at?.saturating_mul(1_000);
+        Some(Duration::from_millis(end.saturating_sub(wall_millis)))
+    }
+
     /// What a new lease of the caller says about them.
     pub fn meta(&self, tab: &TabId) -> Result<Meta, Invalid> {
         Meta::new([(NAME.to_owned(), self.name.clone()), (TAB.to_owned(), tab.as_str().to_owned())])

@@ -91,7 +91,7 @@ impl Default for Limits {
     }
 }
 
-/// Milliseconds since 1970, for showing: no decision is ever made by it.
+/// Milliseconds since 1970, for showing and for the end of tokens: no lease is ever decided by it.
 pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 impl Config {

@@ -1,7 +1,8 @@
 //! Tickets: short-lived stand-ins for a token in the address of an event stream, because `EventSource` sends no headers.
 //!
 //! An address ends up in logs and histories. A ticket therefore does not contain the token, only what the token allowed,
-//! signed by us; it opens event streams and nothing else, and within a minute it is worth nothing.
+//! signed by us; it opens event streams and nothing else, within a minute it is worth nothing, and it never outlives its
+//! token.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use sha2::Sha256;
 
 use crate::caller::{Caller, Grants, Level};
 
-/// How long a stream can be opened with a ticket.
+/// How long a stream can be opened with a ticket, if the token lasts as long.
 const VALID: Duration = Duration::from_secs(60);
 
 /// Signs tickets, and knows its own again.
@@ -43,8 +44,9 @@ impl Tickets {
         Self { secret }
     }
 
-    /// A ticket for the caller.
+    /// A ticket for the caller, whose token has not expired.
     pub(crate) fn issue(&self, caller: &Caller, wall_millis: u64) -> Ticket {
+        let valid = caller.left(wall_millis).map_or(VALID, |left| left.min(VALID));
         let says = Says {
             subject: caller.subject.to_string(),
             name: caller.name.clone(),
@@ -54,12 +56,12 @@ impl Tickets {
                 .map(|(name, level)| (name, level.as_str().to_owned()))
                 .collect(),
             expires_at: caller.expires_at,
-            until: wall_millis + whole_millis(VALID),
+            until: wall_millis + whole_millis(valid),
         };
         let body = serde_json::to_vec(&says).unwrap_or_default();
         let signature = self.mac(&body).finalize().into_bytes();
         let ticket = format!("{}.{}", URL_SAFE_NO_PAD.encode(&body), URL_SAFE_NO_PAD.encode(signature));
-        Ticket { ticket: Secret(ticket), expires_in_ms: whole_millis(VALID) }
+        Ticket { ticket: Secret(ticket), expires_in_ms: whole_millis(valid) }
     }
 
     /// Whom a ticket stands for; `None` when it is not ours, or too old.
@@ -115,6 +117,17 @@ mod tests {
             (Some(Level::Read), Some(Level::Lock), None)
         );
         assert!(tickets.redeem(&ticket, 61_000).is_none());
+    }
+
+    /// A ticket was good for a minute even if its token had three more seconds: whoever had been shut out could still open
+    /// streams with it.
+    #[test]
+    fn a_ticket_does_not_outlive_its_token() {
+        let tickets = Tickets::new(vec![7; 32]);
+        let ticket = tickets.issue(&anna(), 96_000);
+        assert_eq!(ticket.expires_in_ms, 3_000);
+        assert!(tickets.redeem(&ticket.ticket.0, 98_999).is_some());
+        assert!(tickets.redeem(&ticket.ticket.0, 99_000).is_none());
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl FromRequestParts<Arc<App>> for Listener {
             None => authenticate(app, &parts.headers, address(parts))?,
         };
         app.slow_down(Who::Caller(caller.subject.as_str()))?;
+        not_expired(app, &caller)?;
         // What the browser adds when it reconnects is newer than what stands in the address.
         let header =
             parts.headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -75,11 +76,22 @@ fn redeem(app: &App, ticket: &str, parts: &Parts) -> Result<Caller, Failure> {
     app.tickets.redeem(ticket, (app.config.wall_clock)()).ok_or_else(|| {
         app.metrics.auth_failed();
         app.slow_down(Who::Address(address(parts))).err().unwrap_or_else(|| {
-            let detail =
-                "the ticket is not ours or older than a minute; get a new one from POST /api/tickets";
+            let detail = "the ticket is not ours, older than a minute, or its token has expired; get a new one from POST \
+                          /api/tickets";
             Failure::new(Code::Unauthenticated).because_of(detail)
         })
     })
+}
+
+/// A token is let in a few seconds longer than it lasts, because clocks differ; a stream ends with it, and so does not begin.
+fn not_expired(app: &App, caller: &Caller) -> Result<(), Failure> {
+    match caller.left((app.config.wall_clock)()) {
+        Some(Duration::ZERO) => {
+            app.metrics.auth_failed();
+            Err(Failure::new(Code::Unauthenticated).because_of("the token has expired; get a new one"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn too_many() -> Failure {
@@ -90,10 +102,11 @@ fn too_many() -> Failure {
 
 /// Get a ticket for an event stream
 ///
-/// `EventSource` cannot send a token. A ticket in the address stands in for it, for a minute.
+/// `EventSource` cannot send a token. A ticket in the address stands in for it, for a minute or until the token ends.
 #[utoipa::path(post, path = "/api/tickets", tag = "Events", responses((status = 200, body = Ticket)))]
-pub(crate) async fn ticket(State(app): State<Arc<App>>, session: Session) -> Json<Ticket> {
-    Json(app.tickets.issue(&session.caller, (app.config.wall_clock)()))
+pub(crate) async fn ticket(State(app): State<Arc<App>>, session: Session) -> Result<Json<Ticket>, Failure> {
+    not_expired(&app, &session.caller)?;
+    Ok(Json(app.tickets.issue(&session.caller, (app.config.wall_clock)())))
 }
 
 /// Follow a document
@@ -186,11 +199,14 @@ async fn unless_over<T>(
     }
 }
 
-/// Completes when the caller's token ends.
+/// Completes when the caller's token ends; at once if it has.
 async fn expiry(app: Arc<App>, caller: Caller) {
-    let Some(expires_at) = caller.expires_at else { return std::future::pending().await };
-    let left = expires_at.saturating_mul(1_000).saturating_sub((app.config.wall_clock)());
-    tokio::time::sleep(Duration::from_millis(left)).await;
+    match caller.left((app.config.wall_clock)()) {
+        None => std::future::pending().await,
+        // Even a sleep of no length is not over when it is first looked at.
+        Some(Duration::ZERO) => {}
+        Some(left) => tokio::time::sleep(left).await,
+    }
 }
 
 /// Begins to listen. Whoever seems to have missed something may only be ahead of the feed: it gets a moment to catch up.
@@ -234,6 +250,10 @@ fn room_stream(
             let (mut room_notes, missed) = begun.take().unwrap_or_else(|| app.hub.listen_to_room(&room, after));
             match missed {
                 Missed::Events(events) => for note in events {
+                    if let Err(end) = unless_over(&app, expired.as_mut(), std::future::ready(())).await {
+                        yield Ok(ended(&app, end));
+                        return;
+                    }
                     after = Some(note.seq);
                     yield Ok(shown(note.seq, &note.event));
                 },
@@ -300,10 +320,12 @@ fn all_stream(
             let mut contained: HashMap<String, u64> = HashMap::new();
             match missed {
                 Missed::Events(events) => for note in events {
-                    after = Some(note.position);
-                    if sees(&session, &note) {
-                        yield Ok(shown(note.position.0, &note.event));
+                    if let Err(end) = unless_over(&app, expired.as_mut(), std::future::ready(())).await {
+                        yield Ok(ended(&app, end));
+                        return;
                     }
+                    after = Some(note.position);
+                    if sees(&session, &note) { yield Ok(shown(note.position.0, &note.event)); }
                 },
                 Missed::Unknown => {
                     let (mut from, mut begin) = (None, None);

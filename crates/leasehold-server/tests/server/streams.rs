@@ -187,6 +187,59 @@ async fn a_stream_ends_with_its_token() {
     }
 }
 
+/// A token with three seconds left gave a ticket for a minute. Ten seconds later the token was refused everywhere, but the
+/// ticket still showed who held what.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_ends_with_its_token() {
+    let house = House::with(|config| config.wall_clock = wall_clock_of_today());
+    let anna = house.stranger().and("authorization", &bearer_for(3));
+    let ticket = anna.post("/api/tickets", Value::Null).await.ok();
+    assert!((1..=3_000).contains(&ticket["expires_in_ms"].as_u64().unwrap()), "{ticket}");
+    let with_ticket = |path: &str| format!("{path}?ticket={}", ticket["ticket"].as_str().unwrap());
+    let stranger = house.stranger();
+    assert_eq!(stranger.listen(&with_ticket(EVENTS)).await.next().await.unwrap().event, "snapshot");
+    pass(4).await;
+    for path in [EVENTS, "/api/events"] {
+        stranger.head_of(&with_ticket(path)).await.refused(401, "unauthenticated");
+        // The token itself is let in a little longer, because clocks differ: not to a stream, which would end at once.
+        anna.head_of(path).await.refused(401, "unauthenticated");
+    }
+    anna.post("/api/tickets", Value::Null).await.refused(401, "unauthenticated");
+}
+
+/// Whoever opened a stream and began to read it when the token had expired was first shown everything: a snapshot, or all
+/// that had happened since its last event.
+#[tokio::test(start_paused = true)]
+async fn after_the_end_of_the_token_a_stream_shows_nothing_more() {
+    let house = House::with(|config| config.wall_clock = wall_clock_of_today());
+    let ben = house.user("user-b");
+    for _ in 0..2 {
+        ben.post(LOCK, Value::Null).await.ok();
+        ben.delete(LOCK).await.ok();
+    }
+    pass(1).await;
+    let anna = house.stranger().and("authorization", &bearer_for(100));
+    let back = anna.and("last-event-id", "1");
+    let mut streams = [
+        anna.listen(EVENTS).await,
+        back.listen(EVENTS).await,
+        anna.listen("/api/events").await,
+        back.listen("/api/events").await,
+    ];
+    pass(120).await;
+    for events in &mut streams {
+        let end = events.next().await.unwrap();
+        assert_eq!((end.event.as_str(), &end.data["reason"]), ("end", &json!("token_expired")));
+        assert!(events.next().await.is_none());
+    }
+}
+
+/// The token of a reader, for so many seconds more.
+fn bearer_for(seconds: u64) -> String {
+    let exp = leasehold_store::clock::unix_millis() / 1_000 + seconds;
+    format!("Bearer {}", token(json!({ "sub": "user-a", "documents": { "*": "read" }, "exp": exp })))
+}
+
 /// Tokens are checked against the real clock: here the wall clock of the server must be today's.
 fn wall_clock_of_today() -> leasehold_server::WallClock {
     let (today, start) = (leasehold_store::clock::unix_millis(), Instant::now());
