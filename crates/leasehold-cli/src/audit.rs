@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use leasehold_client::Documents;
-use leasehold_core::wire::documents::{AuditAction, AuditEntry};
+use leasehold_core::wire::documents::{AuditAction, AuditLine};
 use serde_json::json;
 
 use crate::Ending;
@@ -11,8 +11,8 @@ use crate::out::{Out, one_line};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what came after this position.
-    #[arg(long, value_name = "POSITION")]
+    /// Only what came after the entry with this number.
+    #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
     #[command(flatten)]
     connection: Connection,
@@ -23,33 +23,37 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     if out.is_json() {
         out.value(&json!(entries));
     } else if entries.is_empty() {
-        out.good("nobody has taken or ended another's lock");
+        let since = args.after.map(|number| format!(" since entry {number}")).unwrap_or_default();
+        out.good(&format!("nobody has taken or ended another's lock{since}"));
     } else {
-        let header = ["POSITION", "AT", "WHAT", "DOCUMENT", "FENCE", "HOLDER", "BY", "REASON"];
+        let header = ["NUMBER", "AT", "WHAT", "DOCUMENT", "FENCE", "HOLDER", "BY", "REASON"];
         out.table(&header, entries.iter().map(row).collect());
     }
     Ok(Ending::Done)
 }
 
-async fn read_all(documents: &Documents, mut after: Option<u64>) -> Result<Vec<AuditEntry>> {
+async fn read_all(documents: &Documents, mut after: Option<u64>) -> Result<Vec<AuditLine>> {
     let mut entries = Vec::new();
     loop {
         let page = documents.audit(after, None).await?;
         entries.extend(page.entries);
         match page.next {
-            Some(next) => after = Some(next),
+            Some(next) if Some(next) > after => after = Some(next),
+            Some(next) => {
+                anyhow::bail!("the server's audit does not go on after {next}; ask whoever runs it")
+            }
             None => return Ok(entries),
         }
     }
 }
 
-fn row(entry: &AuditEntry) -> Vec<String> {
+fn row(AuditLine { number, entry }: &AuditLine) -> Vec<String> {
     let action = match entry.action {
         AuditAction::TakenOver => "taken over",
         AuditAction::ForceReleased => "ended by force",
     };
     vec![
-        entry.position.to_string(),
+        number.to_string(),
         entry.at.clone(),
         action.to_owned(),
         entry.room_id.clone(),

@@ -62,6 +62,11 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
             "a password on the command line is seen by everybody who can list processes: put the store's URL into LEASEHOLD_STORE or the config file"
         );
     }
+    if config.audit.is_none() && matches!(place.url, StoreUrl::Postgres(_)) {
+        tracing::warn!(
+            "no audit is kept of take-overs and forced releases: name a file with audit_file to have one"
+        );
+    }
     if door.entry() == Entry::Open {
         tracing::warn!("no auth is configured: everybody on this machine may do everything");
     }
@@ -327,9 +332,8 @@ fn tell(started: &Started<'_>, out: &Out) {
     let Started { url, place, door, config } = started;
     out.good(&format!("Leasehold {} is listening on {url}", env!("CARGO_PKG_VERSION")));
     out.fact("store", &place.shown);
-    if let Some(audit) = &config.audit {
-        out.fact("audit", &audit.display().to_string());
-    }
+    let audit = config.audit.as_ref().map(|file| file.display().to_string());
+    out.fact("audit", audit.as_deref().unwrap_or("none; audit_file says where to keep one"));
     out.fact(
         "who may come in",
         match door.entry() {

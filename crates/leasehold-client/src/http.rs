@@ -390,7 +390,7 @@ impl Documents {
         self.json(self.call(Method::GET, &url, None)).await
     }
 
-    /// A page of what was done to others' locks, oldest first.
+    /// A page of what was done to others' locks, oldest first: after the entry of this number, or `next` of the page before.
     pub async fn audit(&self, after: Option<u64>, limit: Option<usize>) -> Result<AuditPage, Error> {
         let mut url = self.at_path(&["api", "audit"])?;
         let (after, limit) = (after.map(|n| n.to_string()), limit.map(|n| n.to_string()));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::event::EndReason;
-use leasehold_core::wire::documents::{AuditAction, AuditEntry, AuditPage};
+use leasehold_core::wire::documents::{AuditAction, AuditEntry, AuditLine, AuditPage};
 use leasehold_core::{EventKind, Position, Published, RoomId};
 use leasehold_store::{EVENTS_KEPT, Feed, MAX_EVENTS, Range, Store};
 use serde::{Deserialize, Serialize};
@@ -154,45 +154,43 @@ impl Audit {
         let _ = tokio::time::timeout(LAST_LOOK, follower.catch_up(position)).await;
     }
 
-    /// A page of the entries on documents that the caller may see, oldest first. `after` is `next` of the page before.
+    /// A page of the entries on documents that the caller may see, oldest first. `after` is the number of an entry, or
+    /// `next` of the page before.
     ///
-    /// It counts lines, not positions: those begin anew when the store is replaced, and the audit must show both. A
-    /// page may be short, or empty, and still have a next one.
-    pub fn page(&self, after: u64, limit: usize, may_see: impl Fn(&RoomId) -> bool) -> AuditPage {
+    /// Entries are numbered by their lines, not by positions: those begin anew when the store is replaced, and the audit
+    /// must show both. A page may be short, or empty, and still have a next one.
+    pub fn page(&self, after: u64, limit: usize, may_see: impl Fn(&RoomId) -> bool) -> io::Result<AuditPage> {
         let mut page = AuditPage { entries: Vec::new(), next: None };
         let mut number = after;
-        let lines = self.lock().lines;
-        if let Err(error) = self.read_page(&mut page.entries, &mut number, limit, may_see) {
-            tracing::error!(%error, path = %self.path.display(), "the audit cannot be read");
-        }
-        // Where reading failed, too: what was not read is not passed off as the end.
-        page.next = (number < lines).then_some(number);
-        page
-    }
-
-    fn read_page(
-        &self,
-        entries: &mut Vec<AuditEntry>,
-        number: &mut u64,
-        limit: usize,
-        may_see: impl Fn(&RoomId) -> bool,
-    ) -> io::Result<()> {
-        let Some((from, skip, length)) = self.lock().place_of(*number) else { return Ok(()) };
+        let (lines, place) = {
+            let log = self.lock();
+            (log.lines, log.place_of(after))
+        };
+        let Some((from, skip, length)) = place else { return Ok(page) };
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(from))?;
-        let lines = BufReader::new(file.take(length.saturating_sub(from))).lines();
-        for line in lines.skip(skip).take(usize::try_from(LINES_PER_PAGE).unwrap_or(usize::MAX)) {
-            if entries.len() >= limit {
+        let text = BufReader::new(file.take(length.saturating_sub(from))).lines();
+        for line in text.skip(skip).take(usize::try_from(LINES_PER_PAGE).unwrap_or(usize::MAX)) {
+            if page.entries.len() >= limit {
                 break;
             }
+            number += 1;
             if let Line::Entry(entry) = serde_json::from_str(&line?).map_err(io::Error::other)?
                 && RoomId::parse(&entry.room_id).is_ok_and(|room| may_see(&room))
             {
-                entries.push(entry);
+                page.entries.push(AuditLine { number, entry });
             }
-            *number += 1;
         }
-        Ok(())
+        if number == after && after < lines {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than it was"));
+        }
+        page.next = (number < lines).then_some(number);
+        Ok(page)
+    }
+
+    /// How many lines there are.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lock().lines
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
@@ -491,9 +489,9 @@ mod tests {
         async fn reasons(&self, count: usize) -> Vec<String> {
             let look = async {
                 loop {
-                    let page = self.audit.page(0, 100, |_| true);
+                    let page = self.audit.page(0, 100, |_| true).unwrap();
                     if page.entries.len() >= count {
-                        return page.entries.into_iter().map(|entry| entry.reason).collect();
+                        return page.entries.into_iter().map(|line| line.entry.reason).collect();
                     }
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
@@ -550,16 +548,17 @@ mod tests {
         take_over(&store, "job/minutes", 3, "not a document").await;
         take_over(&store, "doc/plans", 2, "urgent").await;
         assert_eq!(running.reasons(2).await, ["she is on leave", "urgent"]);
-        let page = running.audit.page(0, 1, |_| true);
-        let entry = &page.entries[0];
+        let page = running.audit.page(0, 1, |_| true).unwrap();
+        let entry = &page.entries[0].entry;
         assert_eq!((entry.action, entry.room_id.as_str()), (AuditAction::ForceReleased, "minutes"));
         assert_eq!((entry.holder.as_str(), entry.by.as_str()), ("anna", "ben"));
         assert_eq!(entry.at, "2026-01-01T12:00:00Z");
-        let rest = running.audit.page(page.next.unwrap(), 100, |_| true);
-        assert_eq!((rest.entries[0].action, rest.next), (AuditAction::TakenOver, None));
-        let seen = running.audit.page(0, 100, |room| room.as_str() == "plans");
-        assert_eq!(seen.entries.len(), 1);
-        assert!(running.audit.page(99, 100, |_| true).entries.is_empty());
+        let rest = running.audit.page(page.next.unwrap(), 100, |_| true).unwrap();
+        assert_eq!((rest.entries[0].entry.action, rest.next), (AuditAction::TakenOver, None));
+        let after = running.audit.page(page.entries[0].number, 100, |_| true).unwrap();
+        assert_eq!(after, rest, "what came after an entry is asked for by its number");
+        let seen = running.audit.page(0, 100, |room| room.as_str() == "plans").unwrap();
+        assert_eq!(seen.entries, rest.entries);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("{\"began\":0,"), "{text}");
         running.stop().await;
@@ -719,10 +718,28 @@ mod tests {
         let audit = Audit::open(&path).unwrap();
         let (mut after, mut seen) = (Some(0), Vec::new());
         while let Some(from) = after {
-            let page = audit.page(from, 77, |room| room.as_str() == "room-1");
-            seen.extend(page.entries.into_iter().map(|entry| entry.position));
+            let page = audit.page(from, 77, |room| room.as_str() == "room-1").unwrap();
+            seen.extend(page.entries.into_iter().map(|line| line.entry.position));
             after = page.next;
         }
         assert_eq!(seen, (0..1_000).filter(|number| number % 2 == 1).collect::<Vec<_>>());
+    }
+
+    /// The audit's file was moved away under a running server. The answer was an empty page whose next page was itself,
+    /// and the command line asked for that hundreds of times a second.
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let audit = Audit::open(&path).unwrap();
+        audit.lock().append(&[Line::Began { began: 0, at: String::new() }]).unwrap();
+        assert_eq!(audit.page(0, 10, |_| true).unwrap().next, None);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert!(audit.page(0, 10, |_| true).is_err(), "shorter than it was");
+        std::fs::write(&path, vec![b'x'; whole.len()]).unwrap();
+        assert!(audit.page(0, 10, |_| true).is_err(), "damaged");
+        std::fs::remove_file(&path).unwrap();
+        assert!(audit.page(0, 10, |_| true).is_err(), "gone");
     }
 }

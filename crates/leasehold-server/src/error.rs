@@ -25,6 +25,7 @@ pub(crate) enum Code {
     NotFound,
     LockNotFound,
     NoRequest,
+    NoAudit,
     NotHolder,
     NotAllowed,
     MethodNotAllowed,
@@ -56,7 +57,7 @@ const INTERNAL: Row = (
 );
 
 /// All of them, for the API page and for looking up.
-pub(crate) const CODES: [Row; 22] = [
+pub(crate) const CODES: [Row; 23] = [
     (
         Code::Invalid,
         StatusCode::BAD_REQUEST,
@@ -85,6 +86,13 @@ pub(crate) const CODES: [Row; 22] = [
         "no_request",
         "There is no such request any more",
         "引き継ぎの依頼が見つかりません",
+    ),
+    (
+        Code::NoAudit,
+        StatusCode::NOT_FOUND,
+        "no_audit",
+        "No audit is kept here",
+        "監査ログは記録されていません",
     ),
     (
         Code::NotHolder,

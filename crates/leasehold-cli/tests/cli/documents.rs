@@ -173,11 +173,25 @@ fn a_lock_is_taken_over_ended_by_force_and_both_are_written_down() {
     assert_eq!(entries[1], ["force_released", "user-b", "user-a", "he went home"]);
     let table = server.run_as("user-a", &["audit"]).out;
     let header: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(header, ["POSITION", "AT", "WHAT", "DOCUMENT", "FENCE", "HOLDER", "BY", "REASON"]);
+    assert_eq!(header, ["NUMBER", "AT", "WHAT", "DOCUMENT", "FENCE", "HOLDER", "BY", "REASON"]);
     assert!(table.contains("ended by force") && table.contains("he went home"), "{table}");
-    let after = audit[0]["position"].to_string();
-    let rest = server.run_as("user-a", &["audit", "--after", &after, "--json"]).json();
-    assert_eq!(rest.as_array().unwrap().len(), 1);
+    let number = |entry: usize| audit[entry]["number"].to_string();
+    assert_eq!(table.lines().nth(1).unwrap().split_whitespace().next(), Some(number(0).as_str()));
+    let rest = server.run_as("user-a", &["audit", "--after", &number(0), "--json"]).json();
+    assert_eq!(rest, json!([audit[1]]));
+    let nothing = server.run_as("user-a", &["audit", "--after", &number(1)]);
+    let words = format!("✓ nobody has taken or ended another's lock since entry {}", number(1));
+    assert_eq!(nothing.out, words, "{}", nothing.err);
+}
+
+/// On a server that keeps no audit it said that nobody had taken anything, right after a take-over.
+#[test]
+fn without_an_audit_nobody_is_told_that_nothing_happened() {
+    let (_folder, server) = dev();
+    server.run_as("user-a", &["acquire", "minutes"]);
+    server.run_as("user-b", &["take-over", "minutes", "--reason", "deadline"]);
+    let audit = server.run_as("user-a", &["audit"]);
+    assert_eq!((audit.code, audit.err.contains("keeps no audit")), (1, true), "{}{}", audit.out, audit.err);
 }
 
 /// The audit, once so many entries are in it: they are written after the answer.

@@ -56,6 +56,9 @@ pub enum Error {
     /// There is no such request to hand over (any more).
     #[error("there is no such request to hand over any more")]
     NoRequest,
+    /// The server writes down nowhere what was done to others' locks.
+    #[error("the server keeps no audit; whoever runs it can set `audit_file`")]
+    NoAudit,
     /// Somebody else has asked for the document before; only one may at a time.
     #[error("somebody else has asked for the document already; wait for the holder's answer to them")]
     RequestedByAnother {
@@ -165,6 +168,7 @@ impl Error {
             ("job_differs", _) => Self::JobDiffers,
             ("job_running", Some(held)) => Self::JobRunning(held),
             ("no_request", _) => Self::NoRequest,
+            ("no_audit", _) => Self::NoAudit,
             ("requested_by_another", held) => Self::RequestedByAnother { held },
             ("too_many_leases", _) => Self::TooManyLeases { detail },
             ("unauthenticated", _) => Self::Unauthenticated { detail },

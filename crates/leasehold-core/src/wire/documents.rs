@@ -515,6 +515,17 @@ pub struct AuditEntry {
     pub reason: String,
 }
 
+/// An entry of the audit, and where it stands there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+pub struct AuditLine {
+    /// Pass it as `after` to see only what came later. It grows, with gaps, and begins anew with a new audit.
+    pub number: u64,
+    /// What was done.
+    #[serde(flatten)]
+    pub entry: AuditEntry,
+}
+
 /// What somebody did to another's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
@@ -531,8 +542,8 @@ pub enum AuditAction {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct AuditPage {
     /// The entries.
-    pub entries: Vec<AuditEntry>,
-    /// Pass it as `after` for the next page; absent on the last one.
+    pub entries: Vec<AuditLine>,
+    /// Pass it as `after` for the next page, which may be empty and still have a next one; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }

@@ -1,11 +1,12 @@
 //! Lists: what is locked, and what was done to others' locks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use leasehold_core::wire::documents::{AuditPage, DocumentPage, LockState};
-use leasehold_core::{Fence, Key, Position, RoomId};
+use leasehold_core::{Key, Position, RoomId};
 use leasehold_store::Range;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -146,12 +147,15 @@ pub(crate) async fn newest(app: &App) -> Result<Position, Failure> {
     Ok(app.of_store(app.store.list(&range)).await?.position)
 }
 
+/// When to ask again for an audit that cannot be read: a disk does not get better within a second.
+const AUDIT_RETRY: Duration = Duration::from_secs(10);
+
 /// Which part of the audit.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// `next` of the page before; 0 for the beginning
+    /// Only what came after this: the `number` of an entry, or `next` of the page before; 0 for the beginning
     #[param(maximum = 9_007_199_254_740_991_u64)]
     after: u64,
     /// How many at most
@@ -162,27 +166,39 @@ pub(crate) struct AuditQuery {
 /// What was done to others' locks
 ///
 /// Take-overs and forced releases, of the documents on which you have `force`.
-#[utoipa::path(get, path = "/api/audit", tag = "Operating", params(AuditQuery), responses((status = 200, body = AuditPage)))]
+#[utoipa::path(
+    get, path = "/api/audit", tag = "Operating",
+    params(AuditQuery),
+    responses((status = 200, body = AuditPage),
+              (status = 403, description = "You have `force` on nothing"),
+              (status = 404, description = "This server keeps no audit"))
+)]
 pub(crate) async fn audit(
     State(app): State<Arc<App>>,
     session: Session,
     Asked(query): Asked<AuditQuery>,
 ) -> Result<Json<AuditPage>, Failure> {
     let limit = limit(query.limit)?;
-    if query.after > Fence::MAX.get() {
-        return Err(Failure::invalid(format!("after is at most {}", Fence::MAX)));
-    }
     let grants = session.caller.grants;
-    let may_see_some = grants.patterns().any(|(_, level)| level == Level::Force);
-    let Some(audit) = app.audit.clone().filter(|_| may_see_some) else {
-        return Ok(Json(AuditPage { entries: Vec::new(), next: None }));
-    };
+    if !grants.patterns().any(|(_, level)| level == Level::Force) {
+        let detail = "the audit is for those with force on a document";
+        return Err(Failure::new(Code::NotAllowed).because_of(detail));
+    }
+    let audit = app.audit.clone().ok_or_else(|| {
+        Failure::new(Code::NoAudit).because_of("whoever runs this server can have one: `audit_file`")
+    })?;
+    if query.after > audit.lines() {
+        let rule = "after: the audit is not that long, so it was begun anew since";
+        return Err(Failure::invalid(format!("{rule}; leave it out")));
+    }
     let may_see = move |room: &RoomId| grants.level(room) == Some(Level::Force);
     // It reads a file, which must not keep other calls waiting.
     let page = tokio::task::spawn_blocking(move || audit.page(query.after, limit, may_see)).await;
-    page.map(Json).map_err(|error| {
-        tracing::error!(%error, "the audit was not read to its end");
-        Failure::new(Code::Internal)
+    page.unwrap_or_else(|error| Err(std::io::Error::other(error))).map(Json).map_err(|error| {
+        tracing::error!(%error, "the audit cannot be read");
+        Failure::new(Code::Unavailable)
+            .because_of("the audit cannot be read; whoever runs this server has to look at its file")
+            .retry_after(AUDIT_RETRY)
     })
 }
 

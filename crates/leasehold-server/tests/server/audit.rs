@@ -67,8 +67,9 @@ async fn take_overs_and_forced_releases_are_kept_and_shown_to_those_with_force()
     assert_eq!(told(&all[1]), ["force_released", "plans", "anna", "ben", "a stuck tab"]);
     let some = house.user_with("cora", json!({ "plans": "force", "minutes": "lock" }));
     assert_eq!(entries(&some, 1).await.len(), 1);
+    // Whoever may see none of it is told so, not that there is nothing.
     let none = house.user_with("cora", json!({ "*": "lock" }));
-    assert!(entries(&none, 0).await.is_empty());
+    none.get("/api/audit").await.refused(403, "not_allowed");
     house.stranger().get("/api/audit").await.refused(401, "unauthenticated");
     house.end().await;
 }
@@ -94,4 +95,51 @@ async fn what_was_committed_when_the_server_died_is_in_the_audit_after_the_resta
         entries(&second.user("cora"), 2).await.iter().map(|entry| entry["reason"].clone()).collect();
     assert_eq!(reasons, ["first", "second"]);
     second.end().await;
+}
+
+/// The list showed positions 11, 13 and 23, but `after` counted lines: whoever asked for what came after 11 was told that
+/// nothing had.
+#[tokio::test]
+async fn what_came_after_an_entry_is_asked_for_by_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, audit) = (embedded(folder.path()), folder.path().join("audit.jsonl"));
+    let house = house(&store, &audit);
+    begun(&audit).await;
+    for number in 0..3 {
+        house.user("anna").post("/api/documents/other/lock", Value::Null).await.ok();
+        house.user("anna").delete("/api/documents/other/lock").await.ok();
+        disturb(&house, &format!("d{number}"), "take-over", "deadline").await;
+    }
+    let cora = house.user("cora");
+    let all = entries(&cora, 3).await;
+    for (at, entry) in all.iter().enumerate() {
+        let rest = cora.get(&format!("/api/audit?after={}", entry["number"])).await.ok();
+        assert_eq!(rest["entries"], json!(all[at + 1..]), "after entry {at}");
+    }
+    // An audit that was moved away is begun anew: whoever goes on where the old one ended would miss what is new.
+    cora.get("/api/audit?after=1000").await.refused(400, "invalid");
+    house.end().await;
+}
+
+/// On a server without an audit, `leasehold audit` said that nobody had taken anything.
+#[tokio::test]
+async fn a_server_without_an_audit_says_so() {
+    let house = House::new();
+    disturb(&house, "minutes", "take-over", "on leave").await;
+    house.user("cora").get("/api/audit").await.refused(404, "no_audit");
+    house.user_with("cora", json!({ "*": "lock" })).get("/api/audit").await.refused(403, "not_allowed");
+    house.end().await;
+}
+
+#[tokio::test]
+async fn an_audit_that_cannot_be_read_is_no_empty_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, audit) = (embedded(folder.path()), folder.path().join("audit.jsonl"));
+    let house = house(&store, &audit);
+    begun(&audit).await;
+    std::fs::rename(&audit, folder.path().join("elsewhere")).unwrap();
+    let answer = house.user("cora").get("/api/audit").await;
+    answer.refused(503, "unavailable");
+    assert_eq!(answer.headers["retry-after"], "10");
+    house.end().await;
 }
