@@ -219,16 +219,8 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
         config.grace = Ttl::new(grace.0).map_err(|error| WrongUsage(format!("grace: {error}")))?;
     }
     set(&mut config.heartbeat, settings.heartbeat.map(|span| span.0));
-    if config.heartbeat.is_zero() || config.heartbeat * 2 > config.ttl.as_duration() {
-        let rule = "a holder must get two heartbeats into the time of a lock";
-        let fix = "choose a heartbeat of at most half the ttl; a third is usual";
-        return Err(WrongUsage(format!(
-            "heartbeat {:?}, ttl {}: {rule}; {fix}",
-            config.heartbeat, config.ttl
-        ))
-        .into());
-    }
-    config.cors_origins = settings.cors_origins.clone().unwrap_or_default();
+    let origins = settings.cors_origins.iter().flatten();
+    config.cors_origins = origins.map(|origin| origin.trim().to_owned()).collect();
     for network in settings.trusted_proxies.iter().flatten() {
         config.trusted_proxies.push(parse_network(network)?);
     }
@@ -236,6 +228,11 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
     config.audit = settings.audit_file.clone().or_else(|| place.audit_file());
     config.ticket_secret = ticket_secret(settings)?;
     set_limits(&mut config.limits, settings);
+    config.check().map_err(|error| WrongUsage(error.to_string()))?;
+    if settings.limits.leases_per_owner == Some(0) {
+        let rule = "nobody could lock anything";
+        return Err(WrongUsage(format!("limits.leases_per_owner 0: {rule}; choose at least 1")).into());
+    }
     Ok(config)
 }
 
@@ -418,14 +415,14 @@ mod tests {
     #[test]
     fn every_setting_reaches_the_server() {
         let text = "ttl = '40s'\nheartbeat = '20s'\ngrace = '2s'\ncors_origins = ['*']\naudit_file = 'a.jsonl'\n\
-            trusted_proxies = ['10.0.0.0/8', '192.0.2.1', '::1']\n[tls]\ncertificate = 'Cargo.toml'\nkey = 'src/main.rs'\n[limits]\nbody = 1\n\
-            head = 2\nhead_time = 3\nbody_time = 4\nconnections = 5\nconnections_per_address = 6\n\
+            trusted_proxies = ['10.0.0.0/8', '192.0.2.1', '::1']\n[tls]\ncertificate = 'Cargo.toml'\nkey = 'src/main.rs'\n[limits]\nbody = 10001\n\
+            head = 10002\nhead_time = 3\nbody_time = 4\nconnections = 5\nconnections_per_address = 6\n\
             requests_per_second = 7\nburst = 8\nstreams_per_caller = 9\nstream_backlog = 10\ndrain = 11\n";
         let settings = settings(text);
         let place = StorePlace::of(&settings).unwrap();
         let config = config(&settings, Auth::Open, &place).unwrap();
         let shown = format!("{:?}", config.limits);
-        assert!((1..=8).all(|n| shown.contains(&format!(": {n}"))), "{shown}");
+        assert!((3..=8).chain([10_001, 10_002]).all(|n| shown.contains(&format!(": {n}"))), "{shown}");
         assert_eq!((config.limits.streams_per_caller, config.limits.stream_backlog), (9, 10));
         assert_eq!(
             (config.limits.drain.as_secs(), config.ttl.as_millis(), config.grace.as_millis()),
@@ -442,7 +439,12 @@ mod tests {
         let cases = [
             ("ttl = '1ms'", "a TTL lies between 1s and 24h"),
             ("heartbeat = '20s'", "at most half the ttl"),
-            ("heartbeat = 0", "at most half the ttl"),
+            ("heartbeat = 0", "whole seconds"),
+            ("ttl = '1500ms'\nheartbeat = '700ms'", "whole seconds"),
+            ("cors_origins = ['https://app.example/']", "not even a slash"),
+            ("[limits]\nstream_backlog = 0", "limits.stream_backlog 0: it lies between 1 and 65536"),
+            ("[limits]\nleases_per_owner = 0", "limits.leases_per_owner"),
+            ("[limits]\nhead_time = 0", "limits.head_time 0s: it lies between 100ms and 1h"),
             ("trusted_proxies = ['somewhere']", "is no network"),
             ("[tls]\nkey = 'k'", "both tls.certificate and tls.key"),
             ("[tls]\ncertificate = 'c'\nkey = 'k'", "c cannot be read"),

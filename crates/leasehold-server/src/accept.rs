@@ -52,9 +52,6 @@ const CONNECTION_WINDOW: u32 = 256 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
 
-/// What hyper wants for a head at least.
-const SMALLEST_HEAD: usize = 8 * 1024;
-
 /// Says what is wrong with the certificate and the key, before anybody is told that the server is there.
 pub(crate) fn check_tls(config: &Config) -> Result<(), ConfigError> {
     config.tls.as_ref().map(Tls::open).transpose().map(|_| ())
@@ -187,10 +184,7 @@ impl Door {
 /// How HTTP is spoken. How long a head may take is up to [`watch`], which knows an idle connection from a slow one.
 fn http(limits: &Limits) -> Builder<TokioExecutor> {
     let mut http = Builder::new(TokioExecutor::new());
-    http.http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(None)
-        .max_buf_size(limits.head.max(SMALLEST_HEAD));
+    http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)

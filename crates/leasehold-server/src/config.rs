@@ -9,19 +9,20 @@ use ipnet::IpNet;
 use leasehold_core::Ttl;
 
 use crate::auth::Auth;
+use crate::files::ConfigError;
 
 /// How a server behaves.
 #[derive(Clone)]
 pub struct Config {
     /// Who may come in.
     pub auth: Auth,
-    /// How long a lock lasts without a heartbeat: 30 s.
+    /// How long a lock lasts without a heartbeat, in whole seconds: 30 s.
     pub ttl: Ttl,
-    /// How often holders are told to renew: 10 s.
+    /// How often holders are told to renew, in whole seconds: 10 s, and at most half the TTL.
     pub heartbeat: Duration,
     /// How long a page that left softly has to come back: 5 s.
     pub grace: Ttl,
-    /// Which web origins may call; none by default, and `*` for all.
+    /// Which web origins may call, as browsers write them; none by default, and `*` for all.
     pub cors_origins: Vec<String>,
     /// From which proxies `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
@@ -67,7 +68,7 @@ pub struct Limits {
     pub burst: u32,
     /// How many event streams one caller may have open.
     pub streams_per_caller: usize,
-    /// How many events a stream may be behind before it is ended.
+    /// How many events a stream may be behind before it is ended; that of one document no more than 256.
     pub stream_backlog: usize,
     /// How long a server that shuts down waits for requests under way.
     pub drain: Duration,
@@ -112,13 +113,209 @@ impl Config {
         }
     }
 
+    /// Refuses what no server could work with, or would seem to.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_heartbeat()?;
+        self.cors_origins.iter().try_for_each(|origin| check_origin(origin))?;
+        self.limits.check()
+    }
+
+    /// Holders are told both in whole seconds.
+    fn check_heartbeat(&self) -> Result<(), ConfigError> {
+        let is_whole = |span: Duration| !span.is_zero() && span.subsec_nanos() == 0;
+        let (ttl, heartbeat) = (self.ttl.as_duration(), self.heartbeat);
+        let what = format!("heartbeat {heartbeat:?}, ttl {ttl:?}");
+        if !is_whole(heartbeat) || !is_whole(ttl) {
+            let rule = "holders are told both in whole seconds, at least 1";
+            return Err(ConfigError::new(what, rule, "choose whole seconds, such as 10s and 30s"));
+        }
+        if heartbeat * 2 > ttl {
+            let rule = "a holder must get two heartbeats into the time of a lock";
+            let fix = "choose a heartbeat of at most half the ttl; a third is usual";
+            return Err(ConfigError::new(what, rule, fix));
+        }
+        Ok(())
+    }
+
     /// Whether the address of a peer is that of a proxy that may speak for others.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|network| network.contains(&peer.to_canonical()))
     }
 }
 
+/// The least head that HTTP/1 can be read with.
+const SMALLEST_HEAD: usize = 8 * 1024;
+
+/// A kilobyte, a megabyte, and a number that is beyond what one machine can have open.
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+const MANY: usize = 1_000_000;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+impl Limits {
+    /// Each within what can work: a limit of nothing would answer nobody, one beyond all bounds takes the memory down.
+    fn check(&self) -> Result<(), ConfigError> {
+        within("body", self.body, KIB, 64 * MIB)?;
+        within("head", self.head, SMALLEST_HEAD, MIB)?;
+        within("connections", self.connections, 1, MANY)?;
+        within("connections_per_address", self.connections_per_address, 1, MANY)?;
+        within("streams_per_caller", self.streams_per_caller, 1, MANY)?;
+        within("stream_backlog", self.stream_backlog, 1, 64 * KIB)?;
+        span_within("head_time", self.head_time, Duration::from_millis(100))?;
+        span_within("body_time", self.body_time, Duration::from_millis(100))?;
+        span_within("drain", self.drain, Duration::ZERO)
+    }
+}
+
+fn within(name: &str, value: usize, least: usize, most: usize) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(out_of_range(name, &value.to_string(), &format!("{least} and {most}")))
+}
+
+fn span_within(name: &str, value: Duration, least: Duration) -> Result<(), ConfigError> {
+    if (least..=HOUR).contains(&value) {
+        return Ok(());
+    }
+    let shown = |span: Duration| if span.is_zero() { "0s".to_owned() } else { format!("{span:?}") };
+    Err(out_of_range(name, &shown(value), &format!("{} and 1h", shown(least))))
+}
+
+fn out_of_range(name: &str, value: &str, range: &str) -> ConfigError {
+    let rule = format!("it lies between {range}");
+    ConfigError::new(format!("limits.{name} {value}"), rule, "choose one of these, or leave it out")
+}
+
+/// An origin is compared letter for letter with what browsers send: scheme and host in small letters, a port only if it is
+/// not the usual one, and nothing after it.
+fn check_origin(origin: &str) -> Result<(), ConfigError> {
+    let wrong = |rule: &str| {
+        let fix = "write it like https://app.example.com or http://localhost:5173, or * for all";
+        Err(ConfigError::new(format!("cors_origins {origin:?}"), rule, fix))
+    };
+    if origin == "*" {
+        return Ok(());
+    }
+    let Some((scheme, address)) = origin.split_once("://") else { return wrong("it has no scheme") };
+    let is_scheme = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    let is_address = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._:[]".contains(c);
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if !address.ends_with(']') => (host, Some(port)),
+        _ => (address, None),
+    };
+    match (scheme, port) {
+        _ if address.contains(['/', '?', '#']) => {
+            wrong("nothing may stand after host and port, not even a slash")
+        }
+        _ if scheme.is_empty() || !scheme.chars().all(is_scheme) => {
+            wrong("its scheme is none that browsers send")
+        }
+        _ if host.is_empty() || !address.chars().all(is_address) => {
+            wrong("its host is none that browsers send")
+        }
+        (_, Some(port)) if port.parse::<u16>().is_err() => wrong("its port is no number up to 65535"),
+        ("https", Some("443")) | ("http", Some("80")) => wrong("browsers leave out the usual port"),
+        _ => Ok(()),
+    }
+}
+
 /// A number of seconds that is known to be a TTL.
 fn seconds(seconds: u64) -> Ttl {
     Ttl::from_secs(seconds).unwrap_or(Ttl::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut Config)) -> Option<String> {
+        let mut config = Config::new(Auth::Open);
+        change(&mut config);
+        config.check().err().map(|error| error.to_string())
+    }
+
+    /// `https://app.example/`, copied from an address bar, was taken without a word, and no page could call.
+    #[test]
+    fn an_origin_is_written_as_browsers_do() {
+        let good = [
+            "*",
+            "https://app.example",
+            "http://localhost:5173",
+            "http://[::1]:8080",
+            "http://[::1]",
+            "https://xn--bcher-kva.example",
+            "capacitor://localhost",
+        ];
+        for origin in good {
+            assert_eq!(refusal(|config| config.cors_origins = vec![origin.into()]), None);
+        }
+        let bad = [
+            ("https://app.example/", "not even a slash"),
+            ("https://app.example/editor", "not even a slash"),
+            ("app.example", "no scheme"),
+            ("localhost:5173", "no scheme"),
+            ("null", "no scheme"),
+            ("", "no scheme"),
+            ("https://", "its host"),
+            ("https://App.example", "its host"),
+            ("https://*.example", "its host"),
+            ("https://me@app.example", "its host"),
+            ("HTTPS://app.example", "its scheme"),
+            ("https://app.example:443", "leave out the usual port"),
+            ("http://app.example:80", "leave out the usual port"),
+            ("http://app.example:", "its port"),
+            ("http://app.example:99999", "its port"),
+        ];
+        for (origin, expected) in bad {
+            let refusal = refusal(|config| config.cors_origins = vec![origin.into()]);
+            assert!(refusal.is_some_and(|words| words.contains(expected)), "{origin:?}");
+        }
+    }
+
+    /// `--heartbeat 700ms` was told to pages as 0 seconds, and they sent heartbeats without a pause.
+    #[test]
+    fn times_that_are_told_in_seconds_are_whole_seconds() {
+        let times = |ttl: u64, heartbeat: u64| {
+            refusal(|config| {
+                config.ttl = Ttl::new(Duration::from_millis(ttl)).unwrap();
+                config.heartbeat = Duration::from_millis(heartbeat);
+            })
+        };
+        assert_eq!((times(2_000, 1_000), times(30_000, 15_000)), (None, None));
+        for (ttl, heartbeat) in [(1_500, 700), (30_000, 700), (30_000, 0), (30_500, 10_000)] {
+            assert!(times(ttl, heartbeat).unwrap().contains("whole seconds"), "{ttl} {heartbeat}");
+        }
+        assert!(times(30_000, 16_000).unwrap().contains("at most half the ttl"));
+    }
+
+    /// A backlog of 0 ended the server with a panic, a huge one took all memory, and with a head time of 0 it started and
+    /// answered nobody.
+    #[test]
+    fn every_limit_has_a_range() {
+        type Change = fn(&mut Limits, usize);
+        let numbers: [(&str, Change); 6] = [
+            ("body", |limits, value| limits.body = value),
+            ("head", |limits, value| limits.head = value),
+            ("connections", |limits, value| limits.connections = value),
+            ("connections_per_address", |limits, value| limits.connections_per_address = value),
+            ("streams_per_caller", |limits, value| limits.streams_per_caller = value),
+            ("stream_backlog", |limits, value| limits.stream_backlog = value),
+        ];
+        for (name, change) in numbers {
+            for value in [0, usize::MAX] {
+                let words = refusal(|config| change(&mut config.limits, value)).unwrap();
+                assert!(words.starts_with(&format!("limits.{name} {value}: it lies between ")), "{words}");
+            }
+        }
+        let forever = Duration::from_secs(u64::MAX);
+        for span in [Duration::ZERO, forever] {
+            assert!(refusal(|config| config.limits.head_time = span).unwrap().contains("head_time"));
+            assert!(refusal(|config| config.limits.body_time = span).unwrap().contains("body_time"));
+        }
+        assert!(refusal(|config| config.limits.drain = forever).unwrap().contains("0s and 1h"));
+        assert_eq!(refusal(|config| config.limits.drain = Duration::ZERO), None, "nobody is waited for");
+        assert_eq!(refusal(|config| config.limits.requests_per_second = 0), None, "no limit");
+    }
 }

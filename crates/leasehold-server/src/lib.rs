@@ -127,6 +127,7 @@ pub struct Server {
 impl Server {
     /// Starts what runs beside the requests: passing on events, telling expiries, keeping the audit.
     pub fn start(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        config.check()?;
         accept::check_tls(&config)?;
         let metrics = Metrics::new();
         let stop = CancellationToken::new();

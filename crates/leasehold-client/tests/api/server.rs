@@ -35,6 +35,7 @@ impl TestServer {
             Auth::Jwt(Arc::new(Jwt::open(JwtOptions::new(KeySource::Secret(SECRET.to_vec()))).unwrap()));
         let mut config = Config::new(auth);
         config.ttl = Ttl::from_secs(ttl_seconds).unwrap();
+        config.heartbeat = config.heartbeat.min(Duration::from_secs(ttl_seconds / 2));
         config.limits.drain = Duration::from_millis(500);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
