@@ -17,6 +17,10 @@ use crate::time::{StoreTime, Ttl};
 /// and the sequence numbers of free keys are kept for the same time.
 pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
+/// How long a request to hand over stands at most without being repeated: whoever asks and leaves is in the way of other
+/// askers no longer than that.
+pub const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
+
 /// How many leases one owner may hold, unless the store is told otherwise.
 pub const LEASES_PER_OWNER: u32 = 10_000;
 
@@ -200,7 +204,7 @@ pub enum Command {
         on_silence: OnSilence,
         /// How long the holder has to answer, from when it was told.
         countdown: Ttl,
-        /// How long the request stands without being repeated.
+        /// How long the request stands without being repeated; [`LONGEST_PATIENCE`] at most.
         patience: Ttl,
     },
     /// The holder says that it knows of the request: from now on, its silence counts.
@@ -581,9 +585,9 @@ impl<'a> Step<'a> {
             Ok(outcome) => return outcome,
             Err(held) => held,
         };
-        let lapses_at = self.context.now + patience.as_duration();
+        let lapses_at = self.context.now + patience.as_duration().min(LONGEST_PATIENCE);
         match self.pending_request() {
-            Some(request) if request.bid.lease_id == bid.lease_id => {
+            Some(request) if request.bid.lease_id == bid.lease_id && request.bid.owner == bid.owner => {
                 let request = Request { lapses_at, ..request };
                 self.set_request(Some(request.clone()));
                 Outcome::Requested { held, request }

@@ -285,7 +285,7 @@ pub struct RequestBody {
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub countdown_seconds: Option<u64>,
-    /// How long the request stands without being repeated; 30 by default.
+    /// How long the request stands without being repeated; 30 by default, and 60 however much more is asked for.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub patience_seconds: Option<u64>,

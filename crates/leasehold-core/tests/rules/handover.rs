@@ -1,9 +1,10 @@
 //! The hand-over: requested, told, answered (or met with silence), withdrawn. SPEC section 1, "request hand-over".
 
-use leasehold_core::lease::{Command, LossReason, OnSilence, Outcome};
+use leasehold_core::Ttl;
+use leasehold_core::lease::{Bid, Command, LossReason, OnSilence, Outcome};
 
 use crate::table::held_by_alice;
-use crate::world::{Act, COUNTDOWN, PATIENCE, TTL, World, lease_id};
+use crate::world::{Act, COUNTDOWN, PATIENCE, TTL, World, ask_command, bid, lease_id, owner};
 
 /// Alice holds the key, and bob has requested it with the event number 2.
 fn asked_by_bob(on_silence: OnSilence) -> World {
@@ -192,6 +193,32 @@ fn a_request_is_withdrawn_when_its_patience_lapses() {
     assert_eq!(world.story_since(2), ["3 alice#1 withdrawn by bob"]);
     assert_eq!(world.ask("bob", OnSilence::Grant), "lost: withdrawn, held by alice#1");
     assert_eq!(world.told("alice", 2), "no request");
+}
+
+/// One asker sent a patience of a day and closed the page: nobody else could ask for the document until the next day.
+#[test]
+fn nobody_who_left_is_in_the_way_of_other_askers_for_long() {
+    let mut world = held_by_alice();
+    let mut command = ask_command(bid("bob", TTL), OnSilence::Refuse, 1);
+    if let Command::RequestHandover { patience, .. } = &mut command {
+        *patience = Ttl::MAX;
+    }
+    world.run(&command);
+    for _ in 0..3 {
+        world.pass(20);
+        world.renew("alice");
+    }
+    assert_eq!(world.story_since(2), ["3 alice#1 withdrawn by bob"]);
+    assert_eq!(world.ask("carol", OnSilence::Refuse), "requested as 4, held by alice#1");
+}
+
+/// Somebody else with the lease id of a request could repeat it, and was told of it as if it were theirs.
+#[test]
+fn only_the_asker_repeats_its_request() {
+    let world = asked_by_bob(OnSilence::Grant);
+    let thief = Bid { owner: owner("carol"), ..bid("bob", TTL) };
+    let decision = world.decide(&ask_command(thief, OnSilence::Grant, 1));
+    assert!(matches!(decision.outcome, Outcome::RequestedByAnother { .. }), "{:?}", decision.outcome);
 }
 
 #[test]

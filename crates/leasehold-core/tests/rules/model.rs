@@ -296,7 +296,7 @@ impl Model {
         let (id, owner) = (call.id.to_owned(), call.owner.to_owned());
         let hold = self.holder.as_mut().unwrap();
         match &mut hold.ask {
-            Some(ask) if ask.id == id => ask.lapses = lapses,
+            Some(ask) if ask.id == id && ask.owner == owner => ask.lapses = lapses,
             Some(ask) => return format!("requested by {}, {held}", ask.owner),
             None if hold.fence != call.fence => return held,
             None if call.full && hold.owner != call.owner => return "owner is full".into(),
