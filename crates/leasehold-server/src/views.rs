@@ -126,13 +126,19 @@ pub(crate) fn lock_state(
     LockState { room_id: room.to_string(), locked: lock.is_some(), seq: slot.seq, lock }
 }
 
-/// Changes whenever what [`lock_state`] says about the lock changes, other than by the passing of time.
-pub(crate) fn etag(slot: &Slot) -> String {
+/// Changes whenever what [`lock_state`] says to this caller about the lock changes, other than by the passing of time. It
+/// is weak: two answers that mean the same need not be the same, byte for byte.
+pub(crate) fn etag(slot: &Slot, caller: &Caller, holds: &Holds) -> String {
+    let whose = match &slot.lease {
+        Some(lease) if caller.is_own(lease, holds) => "yours",
+        Some(lease) if lease.owner == caller.subject => "same-user",
+        _ => "other",
+    };
     let until = slot.lease.as_ref().map_or(0, |lease| lease.expires_at.as_millis());
     let request = slot.lease.as_ref().and_then(|lease| lease.request.as_deref());
     // Repeating a request makes it stand longer, and is no event.
     let lapses = request.map_or(0, |request| request.lapses_at.as_millis());
-    format!("W/\"{}-{until}-{lapses}\"", slot.seq)
+    format!("W/\"{}-{until}-{lapses}-{whose}\"", slot.seq)
 }
 
 pub(crate) fn checked(current: bool, held: Option<&lease::Held>) -> Checked {

@@ -148,11 +148,10 @@ pub(crate) async fn look(
 ) -> Result<Response, Failure> {
     let room = session.document(&room, Level::Read)?;
     let reading = app.read(&room).await?;
-    let etag = views::etag(&reading.slot);
+    let etag = views::etag(&reading.slot, &session.caller, &session.holds());
     let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let unchanged = known
-        .flat_map(|list| list.split(','))
-        .any(|known| matches!(known.trim(), "*") || known.trim() == etag);
+    let unchanged =
+        known.flat_map(|list| list.split(',')).any(|known| known.trim() == "*" || is_same_tag(known, &etag));
     let fixed = [
         (ETAG, etag),
         (CACHE_CONTROL, "private, no-cache".to_owned()),
@@ -164,6 +163,14 @@ pub(crate) async fn look(
     let moment = Moment::new(&app, reading.now);
     let state = views::lock_state(&room, &reading.slot, &session.caller, &session.holds(), moment);
     Ok((fixed, Json(state)).into_response())
+}
+
+/// Whether two ETags mean the same: weak or strong is not asked (RFC 9110, section 13.1.2).
+fn is_same_tag(one: &str, other: &str) -> bool {
+    fn opaque(tag: &str) -> &str {
+        tag.strip_prefix("W/").unwrap_or(tag)
+    }
+    opaque(one.trim()) == opaque(other)
 }
 
 /// Leave softly

@@ -138,9 +138,34 @@ async fn a_look_shows_the_lock_and_its_etag() {
     pass(10).await;
     anna.put(LOCK).await.ok();
     assert_eq!(known.get(LOCK).await.status, 200, "it lasts longer now");
+    // Others compare weakly, or come as a list: the answer is the same.
+    let etag = ben.get(LOCK).await.headers["etag"].to_str().unwrap().to_owned();
+    let strong = etag.strip_prefix("W/").unwrap();
+    for known in [etag.clone(), strong.to_owned(), format!("\"other\", {strong}"), "*".to_owned()] {
+        assert_eq!(ben.and("if-none-match", &known).get(LOCK).await.status, 304, "{known}");
+    }
+    assert_eq!(ben.and("if-none-match", "\"other\"").get(LOCK).await.status, 200);
     assert_eq!(anna.get(LOCK).await.ok()["yours"], true);
     let other_tab = anna.in_tab("two").get(LOCK).await.ok();
     assert_eq!((&other_tab["same_user"], &other_tab["yours"]), (&json!(true), &json!(false)));
+}
+
+/// A page that asked with the ETag of another tab, or of whoever was signed in before, was told that nothing had changed:
+/// it went on showing somebody else's `yours`.
+#[tokio::test(start_paused = true)]
+async fn an_etag_is_good_for_those_who_see_the_same() {
+    let house = House::new();
+    let (anna, ben) = (house.user("user-a").in_tab("one"), house.user("user-b"));
+    let other_tab = house.user("user-a").in_tab("two");
+    anna.post(LOCK, Value::Null).await.ok();
+    let views = [&anna, &other_tab, &ben];
+    for (at, one) in views.iter().enumerate() {
+        let etag = one.get(LOCK).await.headers["etag"].to_str().unwrap().to_owned();
+        for (other_at, other) in views.iter().enumerate() {
+            let expected = if at == other_at { 304 } else { 200 };
+            assert_eq!(other.and("if-none-match", &etag).get(LOCK).await.status, expected);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
