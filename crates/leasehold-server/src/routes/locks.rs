@@ -229,7 +229,7 @@ pub(crate) async fn resume(
     // The old one may have been copied along with the page: it is never the next one, whoever asks for that.
     let next = next.filter(|next| *next != lease_id).map_or_else(new_lease_id, Ok)?;
     // When the call is repeated, the lease has its next id already.
-    let known = app.read(&room).await?.slot.lease.is_some_and(|lease| lease.lease_id == next);
+    let known = app.read(&room).await?.slot.lease.is_some_and(|lease| is_same(lease.lease_id, next));
     let holds = Holds::Lease(if known { next } else { lease_id });
     let lease = app.own_lease(&session, &room, &holds).await?;
     let claim = Claim { lease_id, fence: lease.fence };
