@@ -283,11 +283,12 @@ impl Failure {
 
     fn write(self, language: Language) -> Response {
         let (status, retry_after, code) = (self.code.status(), self.retry_after, self.code);
+        let languages = language.tags(self.detail.is_some());
         let body = serde_json::to_vec(&self.problem(language)).unwrap_or_default();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        headers.insert(CONTENT_LANGUAGE, HeaderValue::from_static(language.tag()));
+        headers.insert(CONTENT_LANGUAGE, HeaderValue::from_static(languages));
         if code == Code::Unauthenticated {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -359,9 +360,11 @@ impl Language {
         best.0
     }
 
-    fn tag(self) -> &'static str {
+    /// The languages of an answer in this one. What exactly is wrong is told in English only.
+    fn tags(self, has_detail: bool) -> &'static str {
         match self {
             Self::English => "en",
+            Self::Japanese if has_detail => "ja, en",
             Self::Japanese => "ja",
         }
     }
@@ -404,7 +407,7 @@ mod tests {
         ];
         for (header, expected) in cases {
             let headers = HeaderMap::from_iter([(ACCEPT_LANGUAGE, HeaderValue::from_str(header).unwrap())]);
-            assert_eq!(Language::of(&headers).tag(), expected, "{header:?}");
+            assert_eq!(Language::of(&headers).tags(false), expected, "{header:?}");
         }
     }
 

@@ -375,6 +375,10 @@ async fn errors_speak_the_callers_language() {
     let missing = ben.put(LOCK).await;
     assert_eq!(missing.refused(404, "lock_not_found")["title"], "ロックが見つかりません");
     assert_eq!(missing.headers["content-language"], "ja");
+    // What exactly is wrong is told in English, and the header says so.
+    let invalid = ben.get("/api/documents?limit=0").await;
+    assert_eq!(invalid.refused(400, "invalid")["title"], "リクエストが正しくありません");
+    assert_eq!(invalid.headers["content-language"], "ja, en");
     anna.post(LOCK, Value::Null).await.ok();
     assert_eq!(ben.put(LOCK).await.refused(403, "not_holder")["title"], "ロックを保持していません");
     assert_eq!(anna.in_tab("x").put(LOCK).await.refused(403, "not_holder")["title"], "The lock is not yours");
