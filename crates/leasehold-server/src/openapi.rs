@@ -34,11 +34,11 @@ pub(crate) fn finish(openapi: &OpenApi) -> Value {
     let mut document = serde_json::to_value(openapi).unwrap_or_default();
     let paths = document.pointer_mut("/paths").and_then(Value::as_object_mut);
     for (path, item) in paths.into_iter().flatten() {
-        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+        for operation in item.as_object_mut().into_iter().flatten().map(|(_, operation)| operation) {
             parameters_are_there_or_not(operation);
-            let takes_body = operation.get("requestBody").is_some();
+            let refusals = refusals(path, operation);
             if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
-                add_refusals(responses, method, path, takes_body);
+                add_refusals(responses, refusals);
             }
         }
     }
@@ -101,22 +101,38 @@ fn parameters_are_there_or_not(operation: &mut Value) {
     }
 }
 
-fn add_refusals(responses: &mut serde_json::Map<String, Value>, method: &str, path: &str, takes_body: bool) {
-    let is_api = path.starts_with("/api/");
-    let mut statuses = vec![(503, "unavailable")];
-    if is_api {
-        statuses.extend([(400, "invalid"), (401, "unauthenticated"), (429, "too_many_requests")]);
+/// What a call can be refused with whatever it does: by its address, whether it asks for a token, and what it reads.
+fn refusals(path: &str, operation: &Value) -> Vec<(u16, &'static str)> {
+    let asks_for_token = operation.get("security").is_none();
+    let mut statuses = Vec::new();
+    if path.starts_with("/api/") {
+        statuses.extend([(400, "invalid"), (429, "too_many_requests")]);
+    }
+    if path.starts_with("/api/") || path == "/readyz" {
+        statuses.push((503, "unavailable"));
+    }
+    if asks_for_token {
+        statuses.push((401, "unauthenticated"));
     }
     if path.contains("{roomId}") {
-        statuses.extend([(404, "lock_not_found"), (403, "not_allowed")]);
+        statuses.push((404, "lock_not_found"));
     }
     if path.contains("{collection}") {
-        statuses.extend([(404, "job_not_found"), (403, "not_allowed")]);
+        statuses.push((404, "job_not_found"));
     }
-    if takes_body || method == "post" {
-        statuses.extend([(408, "too_slow"), (413, "too_large"), (415, "unsupported_media_type")]);
+    if asks_for_token && path.contains('{') {
+        statuses.push((403, "not_allowed"));
     }
-    for (status, code) in statuses {
+    if operation.get("requestBody").is_some() {
+        statuses.extend([(408, "too_slow"), (413, "too_large")]);
+        // `sendBeacon` cannot say what it sends, so where no token is asked for, no type is either.
+        statuses.extend(asks_for_token.then_some((415, "unsupported_media_type")));
+    }
+    statuses
+}
+
+fn add_refusals(responses: &mut serde_json::Map<String, Value>, refusals: Vec<(u16, &str)>) {
+    for (status, code) in refusals {
         let response =
             responses.entry(status.to_string()).or_insert_with(|| json!({ "description": title(code) }));
         if let Some(response) = response.as_object_mut() {

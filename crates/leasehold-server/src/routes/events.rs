@@ -111,12 +111,13 @@ pub(crate) async fn ticket(State(app): State<Arc<App>>, session: Session) -> Res
 
 /// Follow a document
 ///
-/// Begins with a `snapshot`, or where `Last-Event-ID` left off. The ids are the document's own sequence, each one
-/// more than the one before.
+/// Begins with a `snapshot` (its data is a `LockState`), or where `Last-Event-ID` left off; then a `DocumentEvent` for
+/// everything that happens, and an `EndOfStream` as `end`. The ids are the document's own sequence, each one more than the
+/// one before.
 #[utoipa::path(
     get, path = "/api/documents/{roomId}/events", tag = "Events",
     params(RoomPath, StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),
-    responses((status = 200, content_type = "text/event-stream", body = DocumentEvent, description = "A stream of events"))
+    responses((status = 200, content_type = "text/event-stream", body = RoomData, description = "A stream of events"))
 )]
 pub(crate) async fn of_room(
     State(app): State<Arc<App>>,
@@ -131,12 +132,13 @@ pub(crate) async fn of_room(
 
 /// Follow all documents that you may see
 ///
-/// Begins with a `snapshot` in one or more parts (`more` says whether another follows; only the last has an id), or where
-/// `Last-Event-ID` left off. The ids grow, with gaps where something happened that you may not see.
+/// Begins with a `snapshot` in one or more parts (each a `SnapshotOfAll`; only the last has an id), or where
+/// `Last-Event-ID` left off; then as for a single document. The ids grow, with gaps where something happened that you may
+/// not see.
 #[utoipa::path(
     get, path = "/api/events", tag = "Events",
     params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),
-    responses((status = 200, content_type = "text/event-stream", body = DocumentEvent, description = "A stream of events"))
+    responses((status = 200, content_type = "text/event-stream", body = AllData, description = "A stream of events"))
 )]
 pub(crate) async fn of_all(State(app): State<Arc<App>>, listener: Listener) -> Response {
     let begun = listen_to_all(&app, listener.after.map(Position)).await;
@@ -146,6 +148,33 @@ pub(crate) async fn of_all(State(app): State<Arc<App>>, listener: Listener) -> R
 fn sse(stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -> Response {
     let headers = [("x-accel-buffering", "no"), ("cache-control", "no-store")];
     (headers, Sse::new(stream).keep_alive(KeepAlive::new().interval(HEARTBEAT))).into_response()
+}
+
+/// The data of an event about one document.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)] // describes it
+enum RoomData {
+    Event(DocumentEvent),
+    Snapshot(LockState),
+    End(EndOfStream),
+}
+
+/// The data of an event about all documents.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)] // describes it
+enum AllData {
+    Event(DocumentEvent),
+    Snapshot(SnapshotOfAll),
+    End(EndOfStream),
+}
+
+/// The last event of a stream that the server ends.
+#[derive(Serialize, ToSchema)]
+struct EndOfStream {
+    /// Why.
+    reason: End,
 }
 
 /// Why a stream ends.
@@ -385,6 +414,7 @@ async fn snapshot_part(app: &App, session: &Session, from: Option<RoomId>) -> Op
 /// Part of the locks that the caller may see.
 #[derive(Serialize, ToSchema)]
 struct SnapshotOfAll {
+    /// The locks, by name.
     documents: Vec<LockState>,
     /// Whether another part follows.
     more: bool,
@@ -411,7 +441,7 @@ fn snapshot(id: Option<u64>, state: &impl Serialize) -> Event {
 
 fn ended(app: &App, end: End) -> Event {
     app.metrics.stream_ended(end.as_str());
-    written(Event::default().event("end"), &serde_json::json!({ "reason": end }))
+    written(Event::default().event("end"), &EndOfStream { reason: end })
 }
 
 fn written(event: Event, data: &impl Serialize) -> Event {

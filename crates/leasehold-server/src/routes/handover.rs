@@ -28,7 +28,7 @@ const SECONDS: u64 = 30;
 /// Repeat it with the same lease id while you wait, before it lapses; once it is granted, the answer is the lock.
 #[utoipa::path(
     post, path = "/api/documents/{roomId}/lock/request", tag = "Hand-over",
-    params(RoomPath),
+    params(RoomPath, HolderHeaders),
     request_body = RequestBody,
     responses((status = 200, body = Grant, description = "It is yours"), (status = 202, body = Asked, description = "The holder is being asked"),
               (status = 409, description = "Another lock by now, or somebody else has asked"),

@@ -38,7 +38,11 @@ pub(crate) struct ListQuery {
 }
 
 /// List the locks that you may see
-#[utoipa::path(get, path = "/api/documents", tag = "Locks", params(ListQuery), responses((status = 200, body = DocumentPage)))]
+#[utoipa::path(
+    get, path = "/api/documents", tag = "Locks",
+    params(ListQuery, super::HolderHeaders),
+    responses((status = 200, body = DocumentPage))
+)]
 pub(crate) async fn documents(
     State(app): State<Arc<App>>,
     session: Session,

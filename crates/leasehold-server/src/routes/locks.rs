@@ -136,7 +136,7 @@ pub(crate) async fn release(
 /// Look at a lock
 #[utoipa::path(
     get, path = "/api/documents/{roomId}/lock", tag = "Locks",
-    params(RoomPath,
+    params(RoomPath, HolderHeaders,
            ("If-None-Match" = Option<String>, Header, description = "An ETag that you have")),
     responses((status = 200, body = LockState, headers(("ETag" = String))), (status = 304, description = "As you know it"))
 )]
@@ -242,7 +242,7 @@ pub(crate) async fn resume(
 /// Needs `force` on the document, or that it is your own in another tab.
 #[utoipa::path(
     post, path = "/api/documents/{roomId}/lock/take-over", tag = "Locks",
-    params(RoomPath),
+    params(RoomPath, HolderHeaders),
     request_body = TakeOverBody,
     responses((status = 200, body = Grant),
               (status = 409, description = "It is another lock by now"),

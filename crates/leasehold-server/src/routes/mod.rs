@@ -149,7 +149,7 @@ pub(crate) struct RoomPath {
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // describes it; `Session` takes it apart
 pub(crate) struct HolderHeaders {
-    /// The lease id of the lock
+    /// The lease id of the lock, or for the one that you want; it counts more than one in the body
     #[param(format = "uuid", rename = "Lease-Id")]
     lease_id: Option<String>,
     /// Without a lease id: which tab of the user; `-` unless given

@@ -78,3 +78,49 @@ async fn the_page_for_people_loads_nothing_from_elsewhere() {
         assert!(!html.contains(outside), "{outside}");
     }
 }
+
+/// The data of `snapshot` and `end`, and the headers that say whose lock is meant, were nowhere in the description, while
+/// it promised refusals that never come: 401 for the call that asks for no token, 503 of `/healthz`.
+#[tokio::test(start_paused = true)]
+async fn the_description_says_what_comes_and_nothing_else() {
+    let house = House::new();
+    let document = house.stranger().get("/openapi.json").await.ok();
+    let operation = |method: &str, path: &str| &document["paths"][path][method];
+    let statuses = |method: &str, path: &str| {
+        operation(method, path)["responses"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(statuses("get", "/healthz"), ["200"]);
+    assert_eq!(statuses("get", "/metrics"), ["200"]);
+    assert_eq!(statuses("get", "/readyz"), ["200", "503"]);
+    let soft = statuses("post", "/api/documents/{roomId}/lock/release");
+    assert_eq!(soft, ["200", "400", "404", "408", "413", "429", "503"]);
+    assert_eq!(statuses("post", "/api/tickets"), ["200", "400", "401", "429", "503"]);
+    assert_eq!(statuses("get", "/api/audit"), ["200", "400", "401", "403", "404", "429", "503"]);
+    for (method, path) in [
+        ("get", "/api/documents"),
+        ("get", "/api/documents/{roomId}/lock"),
+        ("post", "/api/documents/{roomId}/lock/take-over"),
+        ("post", "/api/documents/{roomId}/lock/request"),
+    ] {
+        let parameters = operation(method, path)["parameters"].as_array().unwrap();
+        for header in ["Lease-Id", "X-Tab-ID"] {
+            assert!(
+                parameters.iter().any(|parameter| parameter["name"] == header),
+                "{method} {path} {header}"
+            );
+        }
+    }
+    for (path, snapshot) in
+        [("/api/documents/{roomId}/events", "LockState"), ("/api/events", "SnapshotOfAll")]
+    {
+        let schema = &operation("get", path)["responses"]["200"]["content"]["text/event-stream"]["schema"];
+        let named = document.pointer(&schema["$ref"].as_str().unwrap()[1..]).unwrap().to_string();
+        for data in ["DocumentEvent", snapshot, "EndOfStream"] {
+            assert!(named.contains(&format!("#/components/schemas/{data}\"")), "{path}: {named}");
+        }
+    }
+    assert_eq!(
+        document["components"]["schemas"]["End"]["enum"],
+        serde_json::json!(["token_expired", "too_slow", "shutting_down"])
+    );
+}
