@@ -32,9 +32,9 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many locks one event of a snapshot carries.
 const SNAPSHOT: usize = 500;
 
-/// How a stream is begun.
+/// How a stream is begun. What else stands in the address is left alone: stand-ins for `EventSource` add things of their own.
 #[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct StreamQuery {
     /// Go on after this event; the header `Last-Event-ID` does the same

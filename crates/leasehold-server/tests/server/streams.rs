@@ -269,6 +269,17 @@ async fn a_ticket_opens_a_stream_for_a_minute_and_nothing_else() {
     assert_eq!(events.next().await.unwrap().event, "DocumentLocked", "an open stream goes on");
 }
 
+/// A stand-in for `EventSource` that adds a parameter of its own was refused with 400.
+#[tokio::test(start_paused = true)]
+async fn a_stream_leaves_parameters_alone_that_it_does_not_know() {
+    let house = House::new();
+    let anna = house.user("user-a");
+    for path in [EVENTS, "/api/events"] {
+        let mut events = anna.listen(&format!("{path}?lastEventId=&r=0.5")).await;
+        assert_eq!(events.next().await.unwrap().event, "snapshot", "{path}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_stream_shows_that_it_is_alive() {
     use futures_util::StreamExt;
