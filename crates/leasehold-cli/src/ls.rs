@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Only what begins like this: keys such as `run/` in a file, names of documents on a server.
     #[arg(default_value = "")]
     prefix: String,
-    /// The file that keeps the leases [env: LEASEHOLD_STORE] [default: leases.db, if no server is named]
+    /// The file to list, unless a server is named [env: LEASEHOLD_STORE] [default: leases.db]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "token_file"])]
     store: Option<String>,
     #[command(flatten)]

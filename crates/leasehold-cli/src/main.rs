@@ -184,7 +184,10 @@ fn command() -> clap::Command {
     fn discreet(command: clap::Command) -> clap::Command {
         command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(discreet)
     }
-    discreet(Args::command())
+    // Without a server `ls` lists a file: there the address has no default.
+    let of_ls = "The server to list instead of a file [env: LEASEHOLD_URL]";
+    let command = Args::command().mut_subcommand("ls", |ls| ls.mut_arg("url", |url| url.help(of_ls)));
+    discreet(command)
 }
 
 /// Runs a command that waits for something.
