@@ -1,5 +1,7 @@
 //! `leasehold completions`: a script that lets a shell complete this command.
 
+use std::io::{ErrorKind, Write};
+
 use anyhow::Result;
 use clap_complete::Shell;
 
@@ -13,6 +15,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Ending> {
-    clap_complete::generate(args.shell, &mut crate::command(), "leasehold", &mut std::io::stdout());
-    Ok(Ending::Done)
+    // Into memory first: the generator panics when nobody reads on, as behind `| head`.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::command(), "leasehold", &mut script);
+    match std::io::stdout().write_all(&script) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Ending::Done),
+    }
 }

@@ -1,6 +1,7 @@
 //! How the commands that talk to a server reach it, whose lock they are about, and what its refusals mean for the exit
 //! code. A token or a lease id is never a flag's value: a process list shows flags.
 
+use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -59,9 +60,7 @@ impl Connection {
         let url = documents.url().trim_end_matches('/').to_owned();
         crate::run_async(work(documents)).map_err(|error| match error.downcast_ref() {
             Some(Error::Unavailable { .. }) => error.context(url),
-            Some(Error::Unauthenticated { .. }) => error.context(
-                "put your token into LEASEHOLD_TOKEN, or into a file for --token-file; `leasehold serve --dev` prints two",
-            ),
+            Some(Error::Unauthenticated { .. }) => NotLetIn(error.to_string()).into(),
             _ => error,
         })
     }
@@ -91,6 +90,19 @@ impl Connection {
         }
     }
 }
+
+/// The server does not know the caller: its words, and where a token goes here.
+#[derive(Debug)]
+pub(crate) struct NotLetIn(String);
+
+impl fmt::Display for NotLetIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let advice = "a token goes into LEASEHOLD_TOKEN, or into a file for --token-file";
+        write!(f, "{} ({advice}; `leasehold serve --dev` prints two)", self.0)
+    }
+}
+
+impl std::error::Error for NotLetIn {}
 
 /// Which lock a command is about: the one with a lease id, or the caller's own in its tab.
 #[derive(clap::Args)]
@@ -177,11 +189,15 @@ pub(crate) fn tell_lost(room: &RoomId, words: &str, because: Option<&str>, out: 
     Ending::Lost
 }
 
+/// EX_NOPERM: somebody has to give a permission first.
+pub(crate) const NOT_ALLOWED: u8 = 77;
+
 /// The exit code that goes with a server's error.
 pub(crate) fn exit_code(error: &Error) -> u8 {
     match error {
-        // EX_NOPERM: somebody has to give a permission first.
-        Error::NotFound | Error::JobNotFound | Error::NotAllowed { .. } | Error::Unauthenticated { .. } => 77,
+        Error::NotFound | Error::JobNotFound | Error::NotAllowed { .. } | Error::Unauthenticated { .. } => {
+            NOT_ALLOWED
+        }
         // EX_UNAVAILABLE: it may be there later.
         Error::Unavailable { .. } | Error::TooMany { .. } => 69,
         _ => 1,

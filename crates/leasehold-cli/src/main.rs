@@ -130,13 +130,19 @@ impl From<Ending> for ExitCode {
     }
 }
 
+/// The exit code for wrong usage, as everywhere.
+const WRONG_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     if let Some(code) = run::as_a_part() {
         return code;
     }
-    let matches = command().get_matches();
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let parsed = command().try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
+    let args = match parsed {
+        Ok(args) => args,
+        Err(error) => return misunderstood(&error),
+    };
     let out = Out::new(args.json);
     match run(args.command, &out).and_then(|ending| heard(ending, &out)) {
         Ok(ending) => ending.into(),
@@ -155,6 +161,20 @@ fn heard(ending: Ending, out: &Out) -> Result<Ending> {
         }
         _ => Ok(ending),
     }
+}
+
+/// Says what is wrong with the arguments, or prints the help that was asked for.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    // What belongs to a command that is to be run is none of our arguments.
+    let asks_for_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if error.use_stderr() && asks_for_json {
+        let text = error.render().to_string();
+        let text = text.trim().trim_start_matches("error: ");
+        Out::new(true).error(&anyhow::anyhow!("{text}"));
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG_USAGE))
 }
 
 fn run(command: Command, out: &Out) -> Result<Ending> {
@@ -197,7 +217,10 @@ fn run_async<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<serve::WrongUsage>() {
-        return 2;
+        return WRONG_USAGE;
+    }
+    if error.is::<connection::NotLetIn>() {
+        return connection::NOT_ALLOWED;
     }
     if let Some(leasehold_client::Error::Http(error)) = error.downcast_ref() {
         return connection::exit_code(error);

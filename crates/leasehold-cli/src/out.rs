@@ -74,7 +74,7 @@ impl Out {
         let _ = writeln!(anstream::stderr(), "{YELLOW}!{PLAIN} {text}");
     }
 
-    /// What happened to a document, as one object: `fields`, with `event` and `roomId` before them.
+    /// What happened to a document, as one object: `fields`, with `event` and `roomId`.
     pub(crate) fn object(&self, event: &str, room: &RoomId, fields: Value) {
         let mut object = json!({ "event": event, "roomId": room.as_str() });
         if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {

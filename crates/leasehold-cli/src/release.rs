@@ -1,14 +1,15 @@
 //! `leasehold release`: unlock a document, or end somebody else's lock by force.
 
 use anyhow::Result;
+use leasehold_client::http::Error;
 use leasehold_client::{Documents, Fence, RoomId};
 use leasehold_core::Reason;
 use serde_json::json;
 
 use crate::Ending;
-use crate::connection::{Connection, Which, refused};
+use crate::connection::{Connection, Which, refused, tell_lost};
 use crate::out::Out;
-use crate::take_over::{fence_arg, seen};
+use crate::take_over::{fence_arg, reason_arg, seen};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -24,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = fence_arg, requires = "force")]
     fence: Option<Fence>,
     /// Why. The holder sees it.
-    #[arg(long, value_name = "TEXT", requires = "force")]
+    #[arg(long, value_name = "TEXT", value_parser = reason_arg, requires = "force")]
     reason: Option<Reason>,
     #[command(flatten)]
     connection: Connection,
@@ -52,6 +53,9 @@ async fn force(args: &Args, documents: &Documents, reason: &Reason, out: &Out) -
     };
     match ended.await {
         Ok(()) => Ok(tell(args, &format!("{} is free; its holder is told why", args.room), out)),
+        Err(Error::LockNotFound { .. }) => {
+            Ok(tell_lost(&args.room, "nobody holds it, so there is nothing to end", None, out))
+        }
         Err(error) => refused(&args.room, error, out),
     }
 }

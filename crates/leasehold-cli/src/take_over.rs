@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DOCUMENT")]
     room: RoomId,
     /// Why. The holder sees it, and it is written down.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason_arg)]
     reason: Reason,
     /// The fence of the lock that is to be taken, as you saw it; that of the present one by default.
     #[arg(long, value_name = "N", value_parser = fence_arg)]
@@ -35,6 +35,14 @@ pub(crate) fn fence_arg(text: &str) -> Result<Fence, String> {
     let number =
         text.parse().map_err(|_| "a fence is a whole number; copy it from `leasehold ls`".to_owned())?;
     Fence::new(number).map_err(|error| error.to_string())
+}
+
+/// Why something is done to another's lock.
+pub(crate) fn reason_arg(text: &str) -> Result<Reason, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty; say why, the holder will see it".to_owned());
+    }
+    Reason::parse(text).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {

@@ -161,7 +161,13 @@ fn a_lock_is_taken_over_ended_by_force_and_both_are_written_down() {
         "{}",
         forced.err
     );
-    assert_eq!(server.run_as("user-a", &force).code, 76, "there is nothing to end any more");
+    let again = server.run_as("user-a", &force);
+    assert_eq!(
+        (again.code, again.out.as_str()),
+        (76, "✗ minutes: nobody holds it, so there is nothing to end"),
+        "{}",
+        again.err
+    );
     assert_eq!(server.run_as("user-a", &["release", "minutes", "--force"]).code, 2, "a reason is needed");
 
     let audit = audit_of(&server, 2);
@@ -236,6 +242,9 @@ fn trouble_has_its_own_exit_codes() {
     let (folder, server) = dev();
     let without_token = run(&folder, &["ls", "--url", server.url()]);
     assert_eq!(without_token.code, 77, "{}", without_token.err);
+    let words = "error: the server does not accept the token: there is no token";
+    assert!(without_token.err.starts_with(words), "what is wrong comes first: {}", without_token.err);
+    assert!(without_token.err.contains("LEASEHOLD_TOKEN"), "{}", without_token.err);
     std::fs::write(folder.path().join("token"), "nonsense").unwrap();
     let nonsense = run(&folder, &["acquire", "minutes", "--url", server.url(), "--token-file", "token"]);
     assert_eq!((nonsense.code, nonsense.err.contains("nonsense")), (77, false), "{}", nonsense.err);

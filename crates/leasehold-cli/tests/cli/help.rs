@@ -37,6 +37,45 @@ fn nothing_shows_a_password_that_the_environment_holds() {
     }
 }
 
+/// `leasehold completions bash | head -3` ended with a panic: the reader had gone.
+#[test]
+fn completions_may_be_read_in_part() {
+    let script = "\"$1\" completions bash 2>errors | head -n 1; cat errors";
+    let folder = tempfile::tempdir().unwrap();
+    let shown = Command::new("bash")
+        .args(["-c", &format!("set -o pipefail; {script}"), "bash", env!("CARGO_BIN_EXE_leasehold")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!((shown.status.code(), text.lines().count()), (Some(0), 1), "{text}");
+}
+
+/// With `--json` a script that reads standard error found plain text there whenever it had made a mistake.
+#[test]
+fn wrong_usage_is_told_in_json_to_those_who_ask_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &["acquire", "--json"][..],
+        &["--json", "acquire", "no/such/name"],
+        &["take-over", "minutes", "--reason", " ", "--json"],
+        &["release", "minutes", "--force", "--reason", "", "--json"],
+    ] {
+        let wrong = run(&folder, args);
+        let error: serde_json::Value = serde_json::from_str(&wrong.err).unwrap_or_default();
+        let words = error["error"].as_str().unwrap_or_default();
+        assert_eq!(
+            (wrong.code, words.is_empty(), words.starts_with("error")),
+            (2, false, false),
+            "{args:?}: {}",
+            wrong.err
+        );
+    }
+    assert!(run(&folder, &["acquire"]).err.starts_with("error: "));
+    let help = run(&folder, &["acquire", "--help", "--json"]);
+    assert_eq!((help.code, help.out.contains("Usage:")), (0, true), "{}", help.err);
+}
+
 #[test]
 fn completions_are_scripts_that_their_shells_accept() {
     let folder = tempfile::tempdir().unwrap();
