@@ -88,3 +88,69 @@ async fn clean_once(store: &dyn Store) -> leasehold_store::Result<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::event::EndReason;
+    use leasehold_core::lease::Bid;
+    use leasehold_core::{Command, EventKind, Key, LeaseId, Meta, Owner, Position, Ttl};
+    use leasehold_store::clock::Clock;
+    use leasehold_store::{Feed, Limits, MAX_EVENTS, Memory};
+
+    use super::*;
+
+    /// tokio's clock as a store's.
+    struct TokioClock(Instant);
+
+    impl Clock for TokioClock {
+        fn millis(&self) -> u64 {
+            u64::try_from(self.0.elapsed().as_millis()).unwrap()
+        }
+
+        fn boot(&self) -> String {
+            "virtual".into()
+        }
+    }
+
+    /// More than are settled at a time.
+    const LOCKS: usize = AT_A_TIME + 100;
+
+    async fn expired(store: &dyn Store) -> usize {
+        let (mut position, mut count) = (Position(0), 0);
+        while let Ok(Ok(Feed::Events(events))) =
+            tokio::time::timeout(Duration::from_millis(1), store.events(position, MAX_EVENTS)).await
+        {
+            let is_expiry =
+                |kind: &EventKind| matches!(kind, EventKind::Ended { because: EndReason::Expired });
+            count += events.iter().filter(|published| is_expiry(&published.event.kind)).count();
+            position = events.last().map_or(position, |last| last.position);
+        }
+        count
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_minute_all_that_has_expired_is_told_also_without_the_sweeper() {
+        let store: Arc<dyn Store> =
+            Arc::new(Memory::with(Arc::new(TokioClock(Instant::now())), Limits::default(), 0));
+        let stop = CancellationToken::new();
+        let job = tokio::spawn(clean(store.clone(), Metrics::new(), stop.clone()));
+        for number in 0..LOCKS {
+            let bid = Bid {
+                lease_id: LeaseId::from_random(u128::to_be_bytes(number as u128)),
+                owner: Owner::parse("anna").unwrap(),
+                ttl: Ttl::from_secs(30).unwrap(),
+                meta: Meta::default(),
+            };
+            store
+                .apply(&Key::parse(&format!("doc/d{number}")).unwrap(), Command::Acquire(bid))
+                .await
+                .unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(58)).await;
+        assert_eq!(expired(store.as_ref()).await, 0, "nobody has looked yet");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(expired(store.as_ref()).await, LOCKS);
+        stop.cancel();
+        job.await.unwrap();
+    }
+}

@@ -275,3 +275,19 @@ fn over_https_it_is_reached_by_those_who_trust_its_certificate() {
     assert_eq!((stranger.code, stranger.err.contains("certificate")), (69, true), "{}", stranger.err);
     assert_eq!(server.terminate(), Some(0));
 }
+
+/// The unit was shipped, and nothing had ever read it.
+#[test]
+fn the_systemd_unit_is_one_that_systemd_accepts() {
+    let unit = include_str!("../../../../packaging/leasehold.service");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leasehold.service");
+    std::fs::write(&file, unit.replace("/usr/local/bin/leasehold", env!("CARGO_BIN_EXE_leasehold"))).unwrap();
+    let Ok(verified) = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output()
+    else {
+        return skipped("the systemd unit, because systemd-analyze is not installed");
+    };
+    let words = String::from_utf8_lossy(&verified.stderr);
+    let about_ours: Vec<&str> = words.lines().filter(|line| line.contains("leasehold.service")).collect();
+    assert_eq!(about_ours, [""; 0], "{words}");
+}

@@ -416,8 +416,14 @@ async fn bad_input_is_answered_with_what_is_wrong() {
     assert_eq!(both["lease_id"], MINE, "the header says who calls");
     anna.in_tab(&"x".repeat(129)).put(LOCK).await.refused(400, "invalid");
     anna.in_tab("one").in_tab("two").put(LOCK).await.refused(400, "invalid");
-    let plain = anna.and("content-type", "text/plain");
-    plain.call(Method::POST, LOCK, Some("{}".into())).await;
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
+        let wrong = anna.and("content-type", kind);
+        wrong.call(Method::POST, LOCK, Some("{}".into())).await.refused(415, "unsupported_media_type");
+        wrong
+            .call(Method::POST, &format!("{LOCK}/check"), Some("{\"fence\": 1}".into()))
+            .await
+            .refused(415, "unsupported_media_type");
+    }
     anna.get("/api/nothing/here").await.refused(404, "not_found");
     let answer = anna.call(Method::PATCH, LOCK, None).await;
     answer.refused(405, "method_not_allowed");
@@ -448,6 +454,21 @@ async fn pages_of_other_origins_may_not_call_unless_they_are_named() {
     let named = House::with(|config| config.cors_origins = vec!["https://app.example".into()]);
     assert_eq!(ask(&named, "https://app.example").await.as_deref(), Some("https://app.example"));
     assert_eq!(ask(&named, "https://evil.example").await, None);
+    // The answer itself, not only the question before it: also when it is a refusal.
+    let from = |origin: &str| named.user("user-a").and("origin", origin);
+    let own = from("https://app.example");
+    for answer in [
+        own.get(LOCK).await,
+        own.put(LOCK).await,
+        named.stranger().and("origin", "https://app.example").get(LOCK).await,
+    ] {
+        assert_eq!(answer.headers["access-control-allow-origin"], "https://app.example");
+        let exposed = answer.headers["access-control-expose-headers"].to_str().unwrap();
+        assert!(exposed.contains("etag") && exposed.contains("retry-after"), "{exposed}");
+        assert!(answer.headers.get_all("vary").iter().any(|vary| vary.to_str().unwrap().contains("origin")));
+    }
+    let evil = from("https://evil.example").get(LOCK).await;
+    assert_eq!(evil.headers.get("access-control-allow-origin"), None);
 }
 
 /// A server without tokens on a developer's machine must not be open to every web page that the developer looks at: a

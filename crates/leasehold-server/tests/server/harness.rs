@@ -160,7 +160,9 @@ impl User {
     }
 
     pub async fn call(&self, method: Method, path: &str, body: Option<String>) -> Answer {
-        let json = body.is_some().then_some(("content-type".to_owned(), "application/json".to_owned()));
+        let is_typed = self.headers.iter().any(|(name, _)| name == "content-type");
+        let json = (body.is_some() && !is_typed)
+            .then_some(("content-type".to_owned(), "application/json".to_owned()));
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in self.headers.iter().chain(&json) {
             request = request.header(name, value);

@@ -133,7 +133,25 @@ async fn what_one_has_no_grant_for_is_not_there() {
         for room in ["secret", "absent"] {
             let answer = user.post(&format!("/api/documents/{room}/lock/release"), wrong.clone()).await;
             assert_eq!((answer.status, &answer.bytes), (absent.status, &absent.bytes), "{room}");
+            assert_eq!(answer.headers, absent.headers, "{room}");
         }
+        // Of many heartbeats each is answered like that, also with the lease id of the lock that is there.
+        let locks = ["secret", "absent"].map(|room| json!({ "roomId": room, "lease_id": HELD }));
+        let beats = user.post("/api/documents/heartbeat", json!({ "locks": locks })).await.ok();
+        for (at, room) in ["secret", "absent"].into_iter().enumerate() {
+            let expected = json!({ "roomId": room, "status": 404, "code": "lock_not_found" });
+            assert_eq!(beats["locks"][at], expected);
+        }
+        // A ticket reaches no further than its token.
+        let ticket = user.post("/api/tickets", Value::Null).await.ok()["ticket"].as_str().unwrap().to_owned();
+        for room in ["secret", "absent"] {
+            let path = format!("/api/documents/{room}/events?ticket={ticket}");
+            let answer = house.stranger().head_of(&path).await;
+            assert_eq!((answer.status, &answer.bytes), (absent.status, &absent.bytes), "{room}");
+            assert_eq!(answer.headers, absent.headers, "{room}");
+        }
+        let mut all = house.stranger().listen(&format!("/api/events?ticket={ticket}")).await;
+        assert_eq!(all.next().await.unwrap().data, json!({ "documents": [], "more": false }));
         assert_eq!(user.get("/api/documents").await.ok(), json!({ "documents": [] }));
     }
 }
