@@ -194,7 +194,8 @@ impl Jobs {
     }
 
     /// Does `work` if the job is ours to do, and finishes it with what that comes to: `Ok` is its result, `Err` its error,
-    /// which is tried again as long as there are attempts left. The work is cancelled when the lease is lost.
+    /// which is tried again as long as there are attempts left. The work is cancelled when the lease is lost. A result that
+    /// cannot be kept fails the job for good: the next attempt would come to the same.
     pub async fn run<W>(
         &self,
         id: &str,
@@ -217,16 +218,18 @@ impl Jobs {
             lost = lost => return Err(Error::Lost(lost)),
             done = work(lease, payload) => done,
         };
-        match done {
-            Ok(result) => {
-                guard.complete(&result).await?;
-                Ok(JobRun::Done { result })
-            }
-            Err(error) => {
-                let again = guard.fail(&error, true).await?;
-                Ok(JobRun::Failed { error, again })
-            }
-        }
+        let (error, retryable) = match done {
+            Ok(result) => match JobText::parse(&result) {
+                Ok(_) => {
+                    guard.complete(&result).await?;
+                    return Ok(JobRun::Done { result });
+                }
+                Err(invalid) => (format!("the result cannot be kept: {invalid}"), false),
+            },
+            Err(error) => (error, true),
+        };
+        let again = guard.fail(&error, retryable).await?;
+        Ok(JobRun::Failed { error, again })
     }
 
     /// Lets a job be done all over again, whatever it came to. Not while somebody works on it.
@@ -282,9 +285,9 @@ impl Jobs {
         }
     }
 
-    /// It did not work. Answers whether somebody will try again.
+    /// It did not work; of a long error the beginning is kept. Answers whether somebody will try again.
     pub async fn fail(&self, id: &str, claim: Claim, error: &str, retryable: bool) -> Result<bool, Error> {
-        let command = JobCommand::Fail { claim, error: JobText::parse(error)?, retryable };
+        let command = JobCommand::Fail { claim, error: JobText::clipped(error), retryable };
         match self.apply(&key(id)?, command).await?.outcome {
             JobOutcome::Failed { again } => Ok(again),
             other => Err(refused(id, other)),

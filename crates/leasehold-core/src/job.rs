@@ -39,6 +39,13 @@ impl JobText {
         Ok(Self(text.into()))
     }
 
+    /// Takes the beginning of the text, up to 8 KiB, which are few enough in every store and on every way there: for the
+    /// words of an error, which must not be lost because they are too many.
+    pub fn clipped(text: &str) -> Self {
+        let end = text.floor_char_boundary(Self::MAX_BYTES / 8);
+        Self(text.get(..end).unwrap_or_default().replace('\0', " ").into())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -217,3 +217,31 @@ async fn whoever_waits_for_a_document_looks_again() {
     jobs.create(ID, "{}", None).await.unwrap();
     acquired(&jobs, "w1").await.complete("42").await.unwrap();
 }
+
+/// A worker whose result was longer than a store keeps got an error from `run`, the job went back into the queue, and
+/// the whole work was done again by the next delivery, which came to the same, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_cannot_be_kept_fails_the_job_for_good() {
+    for result in ["x".repeat(70_000), "a\0b".to_owned()] {
+        let jobs = jobs().await;
+        let run = jobs.run(ID, worker("w1"), |_, _| async { Ok(result) }).await.unwrap();
+        let JobRun::Failed { error, again: false } = run else { panic!("{run:?}") };
+        assert!(error.starts_with("the result cannot be kept: "), "{error}");
+        let next = jobs.run(ID, worker("w2"), |_, _| async { panic!("it is over") }).await.unwrap();
+        assert_eq!(next, JobRun::AlreadyFinished(Finished::Failed { error }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_long_error_the_beginning_is_kept() {
+    let jobs = jobs().await;
+    let error = format!("out of paper {}", "ä".repeat(70_000));
+    let guard = acquired(&jobs, "w1").await;
+    assert!(!guard.fail(&error, false).await.unwrap());
+    let JobAttempt::AlreadyFinished(Finished::Failed { error: kept }) =
+        jobs.acquire(ID, worker("w2")).await.unwrap()
+    else {
+        panic!("it is over")
+    };
+    assert!(error.starts_with(&kept) && kept.len() > 8_000, "{} bytes", kept.len());
+}
