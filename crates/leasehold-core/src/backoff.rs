@@ -19,7 +19,7 @@ impl Backoff {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.initial.as_secs_f64() * self.multiplier.powi(exponent);
         // The comparison is written so that NaN and infinity also end at the cap.
-        if seconds < self.max.as_secs_f64() { Duration::from_secs_f64(seconds.max(0.0)) } else { self.max }
+        if seconds < self.max.as_secs_f64() { whole_nanos(seconds.max(0.0)) } else { self.max }
     }
 
     /// The same, shortened by up to half: `random` is spread evenly over all `u32`, so that callers who failed
@@ -28,6 +28,11 @@ impl Backoff {
         let share = f64::from(random) / f64::from(u32::MAX);
         self.exact(failures).mul_f64(1.0 - share / 2.0)
     }
+}
+
+/// To the nanosecond. What the standard library has for this can panic, which a page would have to load.
+fn whole_nanos(seconds: f64) -> Duration {
+    Duration::from_nanos((seconds * 1e9 + 0.5) as u64)
 }
 
 #[cfg(test)]

@@ -240,11 +240,11 @@ fn surroundings(fields: &mut Fields<'_>) -> Result<Surroundings, Wrong> {
         said => Folder::Absent { said: said.into() },
     };
     // Four numbers of 32 random bits.
-    let mut seed = [0; 16];
-    for bytes in seed.chunks_exact_mut(4) {
-        bytes.copy_from_slice(&fields.small()?.to_le_bytes());
+    let mut seed = 0_u128;
+    for _ in 0..4 {
+        seed = (seed << 32) | u128::from(fields.small()?);
     }
-    Ok(Surroundings { owner, folder, seed })
+    Ok(Surroundings { owner, folder, seed: seed.to_le_bytes() })
 }
 
 fn wanted(fields: &mut Fields<'_>) -> Result<Wanted, Wrong> {
