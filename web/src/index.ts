@@ -80,7 +80,7 @@ export function withProjectLock<T>(
   options: ProjectLockAcquireOptions | undefined,
   work: (lease: ProjectLockLease, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  return withLock({ acquireProjectLock, renewProjectLock, releaseProjectLock, subscribeLockEvents }, options, work);
+  return withLock({ acquireProjectLock, releaseProjectLock, subscribeLockEvents }, options, work);
 }
 
 /** Hears what happens, in one of three dialects. */

@@ -52,7 +52,8 @@ export interface ProjectLockAcquireOptions {
   readonly onReadonly?: (event: ProjectLockEvent) => void;
   /** Whether a second acquire in the tab that holds is given the same lease. */
   readonly reentrant?: boolean;
-  /** Whether a tab that is read-only takes the project when it becomes free. */
+  /** Whether a tab that is read-only takes the project when it becomes free. Left out, it does so only when it lost the
+   * project because the page was frozen; false says never. `withProjectLock` never does. */
   readonly autoResume?: boolean;
   /** Whether a browser without access handles will do: two tabs may then believe that they hold the project. */
   readonly allowAdvisory?: boolean;

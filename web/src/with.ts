@@ -1,9 +1,9 @@
 // `withProjectLock`, over the calls that it is made of.
 
 import { ProjectLockError } from './error.js';
-import type { ProjectLock, ProjectLockAcquireOptions, ProjectLockLease } from './types.js';
+import type { ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockLease } from './types.js';
 
-type Calls = Pick<ProjectLock, 'acquireProjectLock' | 'renewProjectLock' | 'releaseProjectLock' | 'subscribeLockEvents'>;
+type Calls = Pick<ProjectLock, 'acquireProjectLock' | 'releaseProjectLock' | 'subscribeLockEvents'>;
 
 /** Does `work` while the project is this tab's. When it is lost, the signal is aborted and the answer is the reason. */
 export async function withLock<T>(
@@ -11,19 +11,25 @@ export async function withLock<T>(
   options: ProjectLockAcquireOptions | undefined,
   work: (lease: ProjectLockLease, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const { lease } = await lock.acquireProjectLock(options);
+  // The work ends with its lease: one that the tab took by itself afterwards would be nobody's.
+  const { lease } = await lock.acquireProjectLock({ ...options, autoResume: false });
   const lost = new AbortController();
   const subscription = lock.subscribeLockEvents((event) => {
-    if (event.type !== 'lock:readonly-entered') return;
-    // It may be about another project of this page: whoever still holds can renew.
-    lock.renewProjectLock({ lease }).catch((error: unknown) => lost.abort(event.lastError ?? error));
+    if (isTheEndOf(lease, event)) lost.abort(event.lastError);
   });
   try {
     return await Promise.race([work(lease, lost.signal), rejection(lost.signal)]);
   } finally {
     subscription.unsubscribe();
-    await release(lock, lease, lost.signal.aborted);
+    if (!lost.signal.aborted) await release(lock, lease);
   }
+}
+
+/** Other projects of this page become read-only, too. A Worker that failed takes all leases along: it names none. */
+function isTheEndOf(lease: ProjectLockLease, { type, leaseId, lastError }: ProjectLockEvent): boolean {
+  if (type !== 'lock:readonly-entered') return false;
+  if (leaseId !== undefined) return leaseId === lease.leaseId;
+  return (lastError as ProjectLockError | undefined)?.operation !== 'acquire';
 }
 
 function rejection(signal: AbortSignal): Promise<never> {
@@ -33,8 +39,7 @@ function rejection(signal: AbortSignal): Promise<never> {
 }
 
 /** A failed release is told by events and tried again in the background: it must not hide what the work came to. */
-async function release(lock: Calls, lease: ProjectLockLease, lost: boolean): Promise<void> {
-  if (lost) return;
+async function release(lock: Calls, lease: ProjectLockLease): Promise<void> {
   await lock.releaseProjectLock({ lease }).catch((error: unknown) => {
     if (!(error instanceof ProjectLockError)) throw error;
   });

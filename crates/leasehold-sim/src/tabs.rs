@@ -204,7 +204,7 @@ impl World {
         let profile =
             self.random.pick(&[Profile::Autosave, Profile::Autosave, Profile::Service], Profile::Autosave);
         // The first tab never gives up, so that peace must end with a holder.
-        let auto_resume = at == 0 || self.random.chance(500);
+        let auto_resume = (at == 0 || self.random.chance(500)).then_some(true);
         let reentrant = self.random.chance(100);
         let owner = Owner::parse(&format!("tab-{at}-{life}")).unwrap_or_else(|_| unreachable!("a name"));
         Tab {

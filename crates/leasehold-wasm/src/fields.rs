@@ -67,13 +67,18 @@ impl<'a> Fields<'a> {
         u32::try_from(self.whole()?).map_err(|_| "a smaller number was expected".into())
     }
 
-    /// The next one, true or not.
-    pub fn flag(&mut self) -> Result<bool, Wrong> {
+    /// The next one, true, false or nothing.
+    pub fn maybe_flag(&mut self) -> Result<Option<bool>, Wrong> {
         match self.next()? {
-            Field::Flag(flag) => Ok(flag),
-            Field::Nothing => Ok(false),
+            Field::Flag(flag) => Ok(Some(flag)),
+            Field::Nothing => Ok(None),
             _ => Err("true or false was expected".into()),
         }
+    }
+
+    /// The next one, true or not.
+    pub fn flag(&mut self) -> Result<bool, Wrong> {
+        Ok(self.maybe_flag()?.unwrap_or_default())
     }
 
     /// The next one. After the last one there is nothing.

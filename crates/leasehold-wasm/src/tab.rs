@@ -260,7 +260,7 @@ fn wanted(fields: &mut Fields<'_>) -> Result<Wanted, Wrong> {
         heartbeat_interval_ms: fields.maybe_number()?,
         preferred_strategy: fields.maybe_text()?.map(Into::into),
         reentrant: fields.flag()?,
-        auto_resume: fields.flag()?,
+        auto_resume: fields.maybe_flag()?,
         allow_advisory: fields.flag()?,
     })
 }

@@ -64,6 +64,8 @@ pub enum Event {
         reason: Reason,
         /// The last thing that went wrong.
         last_error: ProjectLockError,
+        /// The lease that is over; absent when there was none.
+        lease_id: Option<LeaseId>,
         /// What a person can do where nothing else helps.
         manual_steps: Option<&'static str>,
     },

@@ -155,8 +155,9 @@ pub struct Wanted {
     pub preferred_strategy: Option<String>,
     /// Whether a second acquire in the tab that holds is given the same lease.
     pub reentrant: bool,
-    /// Whether a tab that lost the lock, or did not get it, takes it when it becomes free.
-    pub auto_resume: bool,
+    /// Whether a tab that lost the lock, or did not get it, takes it when it becomes free; unsaid, only a page does that
+    /// lost it because it was frozen.
+    pub auto_resume: Option<bool>,
     /// Whether a folder without a guard will do: the lease is then advice only.
     pub allow_advisory: bool,
 }
@@ -182,8 +183,8 @@ pub struct Options {
     pub strategy: Strategy,
     /// Whether a second acquire in the tab that holds is given the same lease.
     pub reentrant: bool,
-    /// Whether the lock is taken when it becomes free.
-    pub auto_resume: bool,
+    /// Whether the lock is taken when it becomes free; unsaid, only after it was lost because the page was frozen.
+    pub auto_resume: Option<bool>,
     /// Whether a folder without a guard will do.
     pub allow_advisory: bool,
 }
@@ -207,7 +208,7 @@ impl Options {
             heartbeat: None,
             strategy: Strategy::WebLock,
             reentrant: false,
-            auto_resume: false,
+            auto_resume: None,
             allow_advisory: false,
         }
     }

@@ -30,7 +30,7 @@ pub struct OptionsView {
     pub renew_interval_ms: Option<f64>,
     pub preferred_strategy: Option<String>,
     pub reentrant: bool,
-    pub auto_resume: bool,
+    pub auto_resume: Option<bool>,
     pub allow_advisory: bool,
 }
 
@@ -411,8 +411,9 @@ impl From<&Event> for ProjectEventView {
                 view.error = Some(error.into());
                 view.retryable = Some(error.retryable);
             }
-            Event::ReadonlyEntered { reason, last_error, manual_steps } => {
+            Event::ReadonlyEntered { reason, last_error, lease_id, manual_steps } => {
                 view.reason = Some(reason.as_str());
+                view.lease_id = lease_id.map(|id| id.reveal());
                 view.last_error = Some(last_error.into());
                 view.manual_steps = *manual_steps;
             }

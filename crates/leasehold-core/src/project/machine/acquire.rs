@@ -375,7 +375,7 @@ impl ProjectLock {
         self.out.drop_web(acquiring.web);
         self.out.error(last.clone(), Some(attempt), None);
         let answer = answer.map_or_else(|| last.clone(), |answer| answer.because(last.clone()));
-        self.enter_readonly(reason, last, &acquiring.options, now);
+        self.enter_readonly(reason, last, None, &acquiring.options, now);
         self.out.settle(&acquiring.calls, &Err(answer));
     }
 

@@ -260,15 +260,13 @@ impl ProjectLock {
     }
 
     /// The page is about to be frozen, or put into the back/forward cache: nobody knows for how long, so what it holds
-    /// counts as lost. It is acquired anew when the page comes back.
+    /// counts as lost. It is acquired anew when the page comes back, unless the caller said that it never is.
     pub fn handle_frozen(&mut self, now: Now) {
         self.expire(now);
         self.frozen = true;
         match &mut self.phase {
             Phase::Holding(holding) => {
-                let profile = holding.options.profile;
-                holding.options.auto_resume = true;
-                let error = ProjectLockError::new(Fault::Stale, Operation::Renew, profile);
+                let error = ProjectLockError::new(Fault::Stale, Operation::Renew, holding.options.profile);
                 self.lose(error.said("the page was frozen"), Reason::LeaseStale, now);
             }
             Phase::Acquiring(_) => self.pause_acquire(now),
@@ -348,7 +346,7 @@ impl ProjectLock {
         self.clean_up(claim_of(&lease));
         self.out.settle(&calls, &Err(error.clone()));
         self.over = Some((lease.lease_id, Over::Lost(error.clone())));
-        self.enter_readonly(reason, error, &options, now);
+        self.enter_readonly(reason, error, Some(lease.lease_id), &options, now);
     }
 
     fn lose_by(&mut self, loss: Loss, now: Now) {
@@ -366,11 +364,18 @@ impl ProjectLock {
         self.lose(error.said(&newer(version)), Reason::Irrecoverable, now);
     }
 
-    fn enter_readonly(&mut self, reason: Reason, last_error: ProjectLockError, options: &Options, now: Now) {
+    fn enter_readonly(
+        &mut self,
+        reason: Reason,
+        last_error: ProjectLockError,
+        lease_id: Option<LeaseId>,
+        options: &Options,
+        now: Now,
+    ) {
         let manual_steps = (reason == Reason::ReleaseFailed).then_some(release::MANUAL_STEPS);
-        self.out.emit(Event::ReadonlyEntered { reason, last_error, manual_steps });
+        self.out.emit(Event::ReadonlyEntered { reason, last_error, lease_id, manual_steps });
         let waits = !matches!(reason, Reason::ReleaseFailed | Reason::Irrecoverable);
-        let queue = waits.then(|| Queue::new(*options, now));
+        let queue = waits.then(|| Queue::new(*options, self.frozen, now));
         self.phase = Phase::Readonly(Box::new(Readonly { queue }));
         if !self.frozen {
             self.look_again(now);

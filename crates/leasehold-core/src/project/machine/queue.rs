@@ -31,6 +31,8 @@ pub(super) struct Readonly {
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     options: Options,
+    /// Whether it takes the project when that is free.
+    resumes: bool,
     web: Web,
     look: Option<(Ticket, Now)>,
     next_look: HolderTime,
@@ -58,10 +60,13 @@ impl Web {
 }
 
 impl Queue {
-    pub(super) fn new(options: Options, now: Now) -> Self {
+    /// `frozen` says whether the page was frozen, which is the one loss after which it resumes unasked. The next lease
+    /// begins with the same options: what this one met with must not change them.
+    pub(super) fn new(options: Options, frozen: bool, now: Now) -> Self {
         let by_web = options.strategy == Strategy::WebLock;
         let web = if by_web { Web::Unasked } else { Web::Useless };
-        Self { options, web, look: None, next_look: now.steady + LOOK_EVERY, announced: false }
+        let resumes = options.auto_resume.unwrap_or(frozen);
+        Self { options, resumes, web, look: None, next_look: now.steady + LOOK_EVERY, announced: false }
     }
 
     fn drop_web(&mut self, out: &mut Out, then: Web) {
@@ -137,7 +142,7 @@ impl ProjectLock {
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
         let bid = Bid { lease_id, owner, ttl: queue.options.file_ttl, meta: Meta::default() };
-        let action = if queue.options.auto_resume { Action::Acquire(bid) } else { Action::Look };
+        let action = if queue.resumes { Action::Acquire(bid) } else { Action::Look };
         queue.look = Some((self.out.guarded(action), now));
     }
 

@@ -196,9 +196,11 @@ impl ProjectLock {
             self.waiting = std::mem::take(&mut releasing.next);
         } else {
             let Phase::Releasing(releasing) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
-            self.over = Some((releasing.lease.lease_id, Over::Released));
+            let lease_id = releasing.lease.lease_id;
+            self.over = Some((lease_id, Over::Released));
             self.waiting = releasing.next;
-            self.enter_readonly(Reason::ReleaseFailed, error.clone(), &releasing.options, now);
+            let reason = Reason::ReleaseFailed;
+            self.enter_readonly(reason, error.clone(), Some(lease_id), &releasing.options, now);
         }
         self.out.settle(&calls, &Err(error));
         self.begin_next(now);

@@ -18,7 +18,7 @@ fn autosave() -> Options {
 }
 
 fn resuming() -> Options {
-    Options { auto_resume: true, ..autosave() }
+    Options { auto_resume: Some(true), ..autosave() }
 }
 
 // --- more than one tab ---
@@ -98,6 +98,28 @@ fn a_frozen_page_has_lost_its_lease_and_gets_it_again_when_it_is_back() {
     world.tab(0, |machine, _, now| machine.handle_resumed(now));
     assert!(world.holds(0));
     assert!(world.lease(0).fence > before.fence);
+}
+
+/// A tab was frozen once, and resumed by itself from then on: taken over a week later, it took the project back.
+#[test]
+fn a_freeze_makes_a_page_resume_once_and_only_if_it_may() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &autosave());
+    world.tab(0, |machine, _, now| machine.handle_frozen(now));
+    world.tab(0, |machine, _, now| machine.handle_resumed(now));
+    world.advance(300);
+    assert!(world.holds(0));
+    world.folder.lock = Some((foreign(world.now), world.now));
+    world.advance(120_000);
+    assert!(!world.holds(0), "it says that the project is free, and does not take it");
+    assert_eq!(world.types(0, "lock").last().unwrap(), "lock:available");
+
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &Options { auto_resume: Some(false), ..autosave() });
+    world.tab(0, |machine, _, now| machine.handle_frozen(now));
+    world.tab(0, |machine, _, now| machine.handle_resumed(now));
+    world.advance(60_000);
+    assert!(!world.holds(0), "it never resumes");
 }
 
 /// A page was frozen while its acquire was in the guarded section. When it was back it tried again under the same lease id
