@@ -236,8 +236,10 @@ class Machine {
       });
     } catch (error) {
       await file?.drop().catch(() => {});
-      // What the browser said: no space, no permission.
-      throw error instanceof FolderError && error.cause instanceof DOMException ? error.cause : error;
+      if (!(error instanceof FolderError)) throw error;
+      // The rules have no better words than the browser for no space, or no permission; for the rest they have.
+      if (!(error.cause instanceof DOMException)) this.tell('saveFailed', error.kind, error.message);
+      throw error.cause;
     }
   }
 

@@ -130,7 +130,7 @@ impl Open {
             }
             "ioError" => {
                 let ticket = ticket(fields)?;
-                let error = IoError { kind: io_kind(fields.text()?)?, said: fields.text()?.into() };
+                let error = io_error(fields)?;
                 take(&mut self.wanted, ticket);
                 take(&mut self.decided, ticket);
                 self.lock.handle_io_error(ticket, &error, now);
@@ -144,6 +144,10 @@ impl Open {
             "saveSection" => {
                 let claim = claim(fields)?;
                 return self.enter_to_save(claim, fields, now);
+            }
+            "saveFailed" => {
+                let error = io_error(fields)?.told(Operation::Renew, self.profile);
+                return Ok(Answer { error: Some((&error).into()), ..Answer::default() });
             }
             "decide" => return self.decide(probe(fields.text()?), now),
             "guarded" => {
@@ -197,7 +201,11 @@ impl Open {
             For::Save(_) if verdict.outcome == Outcome::MayCommit => {}
             For::Save(claim) => {
                 self.lock.handle_commit(claim, &verdict.outcome, now);
-                answer.error = Some(self.stale());
+                answer.error = Some(match &verdict.outcome {
+                    // Whose it is cannot be told now: nothing is lost yet.
+                    Outcome::Unreadable { said } => (&self.refusal(Fault::CannotRead).said(said)).into(),
+                    _ => self.stale(),
+                });
             }
         }
         Ok(answer)
@@ -205,7 +213,11 @@ impl Open {
 
     /// What a holder is told that may not save, unless the machine knows better.
     fn stale(&self) -> ErrorView {
-        ErrorView::from(&ProjectLockError::new(Fault::Stale, Operation::Renew, self.profile))
+        ErrorView::from(&self.refusal(Fault::Stale))
+    }
+
+    fn refusal(&self, fault: Fault) -> ProjectLockError {
+        ProjectLockError::new(fault, Operation::Renew, self.profile)
     }
 
     fn drain(&mut self, answer: &mut Answer, now: Now) {
@@ -295,9 +307,11 @@ fn news(fields: &mut Fields<'_>) -> Result<News, Wrong> {
     })
 }
 
-fn io_kind(word: &str) -> Result<IoKind, Wrong> {
+fn io_error(fields: &mut Fields<'_>) -> Result<IoError, Wrong> {
+    let (word, said) = (fields.text()?, fields.text()?);
     let known = IoKind::WORDS.iter().find(|(_, known)| *known == word);
-    known.map(|(kind, _)| *kind).ok_or_else(|| "no such kind".into())
+    let (kind, _) = known.ok_or("no such kind")?;
+    Ok(IoError { kind: *kind, said: said.into() })
 }
 
 fn probe(word: &str) -> Probe {

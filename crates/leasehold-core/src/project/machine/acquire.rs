@@ -319,13 +319,10 @@ impl ProjectLock {
 
     pub(super) fn acquire_failed(&mut self, error: &IoError, now: Now) {
         let Phase::Acquiring(acquiring) = &self.phase else { return };
-        let said = error.describe();
+        let told = error.told(Operation::Acquire, acquiring.options.profile);
         match error.kind {
-            IoKind::Open => self.give_up(Fault::CannotCreate, &said, now),
-            IoKind::GuardBusy | IoKind::Read => {
-                self.fail_attempt(acquiring.error(Fault::CannotRead).said(&said), now);
-            }
-            IoKind::Write => self.fail_attempt(acquiring.error(Fault::CannotWrite).said(&said), now),
+            IoKind::Open => self.end_acquire(told, Reason::Irrecoverable, None, now),
+            IoKind::GuardBusy | IoKind::Read | IoKind::Write => self.fail_attempt(told, now),
         }
     }
 

@@ -16,7 +16,7 @@ use queue::{Queue, Readonly};
 use release::Releasing;
 
 use super::clock::Now;
-use super::effect::{CallId, Effect, Folder, IoError, News, State, Surroundings, Ticket, WebLock};
+use super::effect::{CallId, Effect, Folder, IoError, IoKind, News, State, Surroundings, Ticket, WebLock};
 use super::event::{Attempt, Event, Reason, Warning};
 use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::{Action, Loss, Outcome};
@@ -494,10 +494,20 @@ impl Out {
 }
 
 impl IoError {
+    /// What a caller is told whose operation failed by it.
+    pub fn told(&self, operation: Operation, profile: Profile) -> ProjectLockError {
+        let fault = match self.kind {
+            IoKind::Open => Fault::CannotCreate,
+            IoKind::GuardBusy | IoKind::Read => Fault::CannotRead,
+            IoKind::Write => Fault::CannotWrite,
+        };
+        ProjectLockError::new(fault, operation, profile).said(&self.describe())
+    }
+
     /// What happened, for people.
     fn describe(&self) -> String {
         match self.kind {
-            super::effect::IoKind::GuardBusy => "unavailable(guard-busy)".into(),
+            IoKind::GuardBusy => "unavailable(guard-busy)".into(),
             _ => self.said.clone(),
         }
     }

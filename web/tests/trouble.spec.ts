@@ -1,0 +1,38 @@
+// What goes wrong beside the lock itself: saves that cannot be checked, listeners that throw, the options of others.
+
+import { expect, test, vi } from 'vitest';
+import { LockRenewalError, ProjectLockError } from '../src/index.js';
+import { Tab, codeOf } from './helpers.js';
+
+/** Somebody takes the guard and keeps it. */
+async function stickGuard(tab: Tab): Promise<{ close(): void }> {
+  const project = await tab.opfs.root.getDirectoryHandle('project');
+  return (await project.getFileHandle('.lock.guard')).createSyncAccessHandle();
+}
+
+// An app saved while a frozen tab had the guard, and got an error of the inside of the package: no code, nothing to tell
+// the user. Every refusal is a ProjectLockError.
+test('a save against a stuck guard is refused in the words of the table, and can be tried again', async () => {
+  const tab = new Tab();
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  const stuck = await stickGuard(tab);
+  const save = tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' }));
+  await expect(save).rejects.toBeInstanceOf(LockRenewalError);
+  await expect(save).rejects.toMatchObject({ code: 'fallback-read-failed', retryable: true, cause: 'unavailable(guard-busy)' });
+  expect(tab.opfs.files().filter((name) => name.includes('.tmp'))).toEqual([]);
+  stuck.close();
+  expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })))).toBe('none');
+});
+
+// An app whose `.lock` could not be read for a moment was told that somebody else had taken the project, and threw its
+// work away.
+test('a save whose .lock cannot be read says so, and does not blame anybody', async () => {
+  const tab = new Tab();
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  tab.opfs.fail({ operation: 'getFile', path: 'project/.lock', error: 'NotReadableError' });
+  const save = tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' }));
+  await expect(save).rejects.toBeInstanceOf(ProjectLockError);
+  await expect(save).rejects.toMatchObject({ code: 'fallback-read-failed', retryable: true });
+  expect(tab.heard().of('lock:readonly-entered')).toEqual([]);
+  expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })))).toBe('none');
+});
