@@ -2,7 +2,7 @@
 // every decision is made in WebAssembly (leasehold-core, module `project`). It must never know better.
 
 import { errorOf, type ErrorView } from './error.js';
-import { Listeners, eventOf, type Told } from './event.js';
+import { Listeners, type Told } from './event.js';
 import { FolderError, ProjectFolder, type Bytes, type Prepared, type Section, type Step } from './folder.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
@@ -157,7 +157,7 @@ class Machine {
   readonly #tell: (told: Told) => void;
   readonly #calls = new Map<number, Call>();
   readonly #webLocks = new Map<number, () => void>();
-  readonly #given = new Set<string>();
+  readonly #own = new Listeners();
   #onReadonly: ProjectLockAcquireOptions['onReadonly'];
   #lastCall = 0;
   #stopTimer = () => {};
@@ -182,11 +182,9 @@ class Machine {
     if (this.#channel) this.#channel.onmessage = ({ data }) => this.#hear(data as News);
     this.#channel?.unref?.();
     this.#tell = tell;
-  }
-
-  /** Whether this machine gave that lease. */
-  gave(lease: ProjectLockLease): boolean {
-    return this.#given.has(lease.leaseId);
+    this.#own.add((event) => {
+      if (event.type === 'lock:readonly-entered') this.#onReadonly?.(event);
+    });
   }
 
   /** Acquires or takes over; the caller's signal ends it. */
@@ -327,10 +325,8 @@ class Machine {
   }
 
   #emit(told: Told): void {
-    const { type, lease } = told.lock;
-    if (type === 'lock:acquired' && lease) this.#given.add(lease.leaseId);
-    if (type === 'lock:readonly-entered') this.#onReadonly?.(eventOf(told.lock));
     this.#tell(told);
+    this.#own.tell(told);
   }
 
   #settle({ call = 0, lease, error }: Effect): void {

@@ -36,3 +36,22 @@ test('a save whose .lock cannot be read says so, and does not blame anybody', as
   expect(tab.heard().of('lock:readonly-entered')).toEqual([]);
   expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })))).toBe('none');
 });
+
+// An app's onReadonly threw, and its acquire was never answered: the rest of what was to be done was left undone.
+test('an onReadonly that throws keeps nobody from hearing, and the acquire is answered', async () => {
+  const tab = new Tab({ webLocks: false, folder: false });
+  const order: string[] = [];
+  tab.lock.subscribeLockEvents(({ type }) => { if (type === 'lock:readonly-entered') order.push('subscriber'); });
+  const thrown: unknown[] = [];
+  const original = process.listeners('uncaughtException');
+  process.removeAllListeners('uncaughtException').once('uncaughtException', (error) => thrown.push(error));
+  const onReadonly = () => {
+    order.push('onReadonly');
+    throw new Error('mine');
+  };
+  expect(await codeOf(tab.run(tab.lock.acquireProjectLock({ onReadonly })))).toBe('fallback-open-failed');
+  await vi.waitUntil(() => thrown.length > 0);
+  original.forEach((listener) => process.on('uncaughtException', listener));
+  expect(String(thrown)).toBe('Error: mine');
+  expect(order).toEqual(['subscriber', 'onReadonly']);
+});
