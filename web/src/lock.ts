@@ -36,6 +36,8 @@ const DEFAULT_NAME = 'imgponic:project';
 export class LocalProjectLock implements ProjectLock {
   readonly #listeners = new Listeners();
   readonly #machines = new Map<string, Promise<Machine>>();
+  /** Which machine gave which lease. */
+  readonly #givers = new Map<string, Promise<Machine>>();
   readonly #surroundings: Surroundings;
 
   /** @internal */
@@ -95,7 +97,8 @@ export class LocalProjectLock implements ProjectLock {
   onTold: ((told: Told) => void) | undefined;
 
   async #all(work: (machine: Machine) => void): Promise<void> {
-    for (const machine of this.#machines.values()) work(await machine);
+    const opened = await Promise.allSettled(this.#machines.values());
+    for (const machine of opened) if (machine.status === 'fulfilled') work(machine.value);
   }
 
   #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: ProjectLockAcquireOptions): Promise<Machine> {
@@ -103,6 +106,8 @@ export class LocalProjectLock implements ProjectLock {
     const known = this.#machines.get(key);
     if (known) return known;
     const tell = (told: Told) => {
+      const { type, lease } = told.lock;
+      if (type === 'lock:acquired' && lease) this.#givers.set(lease.leaseId, machine);
       this.#listeners.tell(told);
       this.onTold?.(told);
     };
@@ -112,10 +117,9 @@ export class LocalProjectLock implements ProjectLock {
     return machine;
   }
 
-  /** The machine that gave this lease. A lease of another page is nobody's here; the first machine says so. */
-  async #machineOf(lease: ProjectLockLease): Promise<Machine> {
-    const machines = await Promise.all(this.#machines.values());
-    return machines.find((machine) => machine.gave(lease)) ?? this.#machine({});
+  /** The machine that gave this lease. A lease of another page is nobody's here; any machine says so. */
+  #machineOf(lease: ProjectLockLease): Promise<Machine> {
+    return this.#givers.get(lease.leaseId) ?? this.#machine({});
   }
 }
 

@@ -55,3 +55,17 @@ test('an onReadonly that throws keeps nobody from hearing, and the acquire is an
   expect(String(thrown)).toBe('Error: mine');
   expect(order).toEqual(['subscriber', 'onReadonly']);
 });
+
+// Two projects on one page. While one was opened with a folder that is refused, a save of the other failed with a TypeError
+// about a folder that it had nothing to do with.
+test('what is wrong with one project is not told to the save of another', async () => {
+  const tab = new Tab();
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  const refused = () => tab.lock.acquireProjectLock({ root: '../elsewhere' }).catch((error: unknown) => error);
+  const [error, code] = await Promise.all([
+    refused(), codeOf(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })),
+  ]);
+  expect([error instanceof TypeError, code]).toEqual([true, 'none']);
+  await Promise.all([refused(), tab.lock.freeze()]);
+  expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
+});
