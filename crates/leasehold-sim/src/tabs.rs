@@ -298,7 +298,7 @@ impl World {
                 tab.calls.insert(call.0);
                 tab.machine.acquire(call, &tab.options, now);
             }
-            (None, State::Readonly) if dice < 42 && now.wall.as_millis() < START + TROUBLE => {
+            (None, _) if dice < 42 && now.wall.as_millis() < START + TROUBLE => {
                 tab.calls.insert(call.0);
                 tab.machine.take_over(call, &tab.options, None, Reason::default(), now);
             }

@@ -189,6 +189,13 @@ pub struct Surroundings {
     pub seed: [u8; 16],
 }
 
+impl Surroundings {
+    /// Whether there is no folder, so that the Web Lock is all there is.
+    pub const fn is_bare(&self) -> bool {
+        matches!(self.folder, Folder::Absent { .. })
+    }
+}
+
 /// What kind of folder there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Folder {

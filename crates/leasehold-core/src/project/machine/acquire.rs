@@ -16,11 +16,22 @@ use crate::project::lease::Settled;
 use crate::project::options::{Options, Strategy, usable};
 use crate::time::HolderTime;
 
+/// What a caller wants.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    pub(super) call: CallId,
+    pub(super) options: Options,
+    /// Whether the lock is to be taken from whoever has it: the fence that the taker saw, and why.
+    pub(super) take_over: Option<(Option<Fence>, Why)>,
+}
+
 /// An acquire that is under way.
 #[derive(Clone, Debug)]
 pub(super) struct Acquiring {
     /// Who waits for it.
     calls: Vec<CallId>,
+    /// How many releases will end it.
+    depth: u32,
     options: Options,
     lease_id: LeaseId,
     take_over: Option<(Option<Fence>, Why)>,
@@ -43,6 +54,8 @@ enum Step {
     Guarded {
         ticket: Ticket,
         strategy: Strategy,
+        /// Whether it takes the lock from whoever has it.
+        forced: bool,
         sent: Now,
     },
     BackingOff {
@@ -96,45 +109,57 @@ impl Acquiring {
 }
 
 impl ProjectLock {
-    /// Whether the call was answered already, because this tab holds or is about to.
-    pub(super) fn is_busy(&mut self, call: CallId, options: &Options) -> bool {
+    /// Begins to get the lock; unless this tab has it or is about to, where the call is answered, or waits with the others.
+    pub(super) fn want(&mut self, wish: Wish, now: Now) {
+        let Wish { call, options, .. } = wish;
         match &mut self.phase {
-            Phase::Idle | Phase::Readonly(_) => return false,
-            Phase::Releasing(releasing) if releasing.is_in_the_background() => return false,
-            Phase::Releasing(releasing) => {
-                releasing.next.push((call, *options));
-                return true;
+            Phase::Releasing(releasing) if !releasing.is_in_the_background() => {
+                return releasing.next.push(wish);
             }
-            Phase::Acquiring(acquiring) if options.reentrant => {
+            Phase::Acquiring(acquiring) if options.reentrant || wish.take_over.is_some() => {
                 acquiring.calls.push(call);
-                return true;
+                acquiring.depth += u32::from(options.reentrant);
+                return self.press_on(wish.take_over, now);
             }
             Phase::Holding(holding) if options.reentrant => {
                 holding.depth += 1;
                 let answer = Ok(Settled::Acquired(holding.lease.clone()));
-                self.out.settle(&[call], &answer);
-                return true;
+                return self.out.settle(&[call], &answer);
             }
-            Phase::Acquiring(_) | Phase::Holding(_) => {}
+            Phase::Acquiring(_) | Phase::Holding(_) => {
+                let error = ProjectLockError::new(Fault::AlreadyHeld, Operation::Acquire, options.profile);
+                self.out.error(error.clone(), None, None);
+                return self.out.settle(&[call], &Err(error));
+            }
+            Phase::Idle | Phase::Readonly(_) | Phase::Releasing(_) => {}
         }
-        let error = ProjectLockError::new(Fault::AlreadyHeld, Operation::Acquire, options.profile);
-        self.out.error(error.clone(), None, None);
-        self.out.settle(&[call], &Err(error));
-        true
+        self.leave_readonly();
+        self.begin_acquire(wish, now);
     }
 
-    pub(super) fn begin_acquire(
-        &mut self,
-        call: CallId,
-        options: &Options,
-        take_over: Option<(Option<Fence>, Why)>,
-        now: Now,
-    ) {
+    /// Somebody in this tab wants to take the lock over that is being waited for: it is taken at once. A guarded section
+    /// that is under way is heard first, since it may bring the lock without force.
+    fn press_on(&mut self, take_over: Option<(Option<Fence>, Why)>, now: Now) {
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        let Some(take_over) = take_over else { return };
+        acquiring.take_over = Some(take_over);
+        match acquiring.step {
+            Step::Guarded { .. } => return,
+            Step::Web { .. } => acquiring.attempt = acquiring.attempt.saturating_sub(1),
+            Step::BackingOff { .. } => {}
+        }
+        self.out.drop_web(acquiring.web.take());
+        self.begin_attempt(now);
+    }
+
+    fn begin_acquire(&mut self, wish: Wish, now: Now) {
         let lease_id = self.next_lease_id();
+        let Wish { call, options, take_over } = wish;
         self.profile = options.profile;
         self.phase = Phase::Acquiring(Box::new(Acquiring {
             calls: vec![call],
-            options: *options,
+            depth: 1,
+            options,
             lease_id,
             take_over,
             started: now.steady,
@@ -153,7 +178,10 @@ impl ProjectLock {
     fn begin_attempt(&mut self, now: Now) {
         let Phase::Acquiring(acquiring) = &mut self.phase else { return };
         acquiring.attempt = acquiring.attempt.saturating_add(1);
-        let by_web = acquiring.options.strategy == Strategy::WebLock && acquiring.take_over.is_none();
+        let forced = acquiring.take_over.is_some();
+        // Where there is no folder, the Web Lock is all that there is to take over.
+        let by_web =
+            acquiring.options.strategy == Strategy::WebLock && (!forced || self.surroundings.is_bare());
         let patience = acquiring.options.web_lock_timeout;
         let patience = acquiring.time_left(now).map_or(patience, |left| patience.min(left));
         if !by_web {
@@ -161,7 +189,7 @@ impl ProjectLock {
         }
         let retry = acquiring.attempt - 1;
         self.out.emit(Event::Attempt { operation: Operation::Acquire, strategy: Strategy::WebLock, retry });
-        acquiring.web = Some(self.out.request_web(false));
+        acquiring.web = Some(self.out.request_web(forced));
         acquiring.step = Step::Web { until: now.steady + patience };
     }
 
@@ -186,7 +214,8 @@ impl ProjectLock {
             None => Action::Acquire(bid),
             Some((seen, reason)) => Action::TakeOver { seen, bid, reason },
         };
-        acquiring.step = Step::Guarded { ticket: self.out.guarded(action), strategy, sent: now };
+        let forced = acquiring.take_over.is_some();
+        acquiring.step = Step::Guarded { ticket: self.out.guarded(action), strategy, forced, sent: now };
     }
 
     // --- what comes in ---
@@ -216,7 +245,7 @@ impl ProjectLock {
         if let Some(said) = said {
             error = error.said(&said);
         }
-        if matches!(self.surroundings.folder, Folder::Absent { .. }) && fault == Fault::Denied {
+        if self.surroundings.is_bare() && fault == Fault::Denied {
             return self.fail_attempt(error, now);
         }
         // That there are no Web Locks is no error: it is told as a warning.
@@ -299,22 +328,34 @@ impl ProjectLock {
         }
         let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let mut web = acquiring.web;
-        if acquiring.take_over.is_some() && acquiring.options.strategy == Strategy::WebLock {
+        if acquiring.take_over.is_some() && acquiring.options.strategy == Strategy::WebLock && web.is_none() {
             // Tells the tab that had it, and lets others queue behind this one. It is not waited for.
             web = Some(self.out.request_web(true));
         }
-        let grip = Grip { strategy, via_fallback: acquiring.engaged, web, sent };
+        let grip = Grip { strategy, via_fallback: acquiring.engaged, web, depth: acquiring.depth, sent };
         self.hold(grant, &grip, &acquiring.options, &acquiring.calls, now);
     }
 
     fn hold_without_folder(&mut self, now: Now) {
         let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
-        let Acquiring { calls, options, lease_id, web, engaged, .. } = *acquiring;
+        let Acquiring { calls, depth, options, lease_id, web, engaged, .. } = *acquiring;
+        let grip = Grip { strategy: Strategy::WebLock, via_fallback: engaged, web, depth, sent: now };
+        self.hold_bare(lease_id, &grip, &options, &calls, now);
+    }
+
+    /// Holds the Web Lock, where that is all there is.
+    pub(super) fn hold_bare(
+        &mut self,
+        lease_id: LeaseId,
+        grip: &Grip,
+        options: &Options,
+        calls: &[CallId],
+        now: Now,
+    ) {
         // No folder counts fences: the clock does.
         let Ok(fence) = Fence::new(now.wall.as_millis().max(1)) else { return };
         let grant = Grant { lease_id, fence, ttl: options.file_ttl, at: now.wall, after: None };
-        let grip = Grip { strategy: Strategy::WebLock, via_fallback: engaged, web, sent: now };
-        self.hold(&grant, &grip, &options, &calls, now);
+        self.hold(&grant, grip, options, calls, now);
     }
 
     pub(super) fn acquire_failed(&mut self, error: &IoError, now: Now) {
@@ -331,11 +372,15 @@ impl ProjectLock {
     fn conflict(&mut self, error: ProjectLockError, now: Now) {
         let Phase::Acquiring(acquiring) = &self.phase else { return };
         self.out.warn(Warning::FallbackDegraded, Fault::Conflict.message());
-        // Somebody else was faster than the taker saw: it must look again, not try again.
-        if acquiring.take_over.is_some() {
-            return self.end_acquire(error, Reason::FallbackConflict, None, now);
+        match acquiring.step {
+            // Somebody else was faster than the taker saw: it must look again, not try again.
+            Step::Guarded { forced: true, .. } => {
+                self.end_acquire(error, Reason::FallbackConflict, None, now);
+            }
+            // The take-over came while this section was under way.
+            _ if acquiring.take_over.is_some() => self.claim_file(Strategy::FileLock, now),
+            _ => self.fail_attempt(error, now),
         }
-        self.fail_attempt(error, now);
     }
 
     /// The attempt has failed; another one follows unless there is none left.
@@ -377,15 +422,16 @@ impl ProjectLock {
     }
 
     pub(super) fn abort_acquire(&mut self, call: CallId) {
-        let (calls, options) = match &mut self.phase {
-            Phase::Acquiring(acquiring) => (&mut acquiring.calls, acquiring.options),
+        let acquiring = match &mut self.phase {
+            Phase::Acquiring(acquiring) => acquiring,
             Phase::Releasing(releasing) => return releasing.abort(call, &mut self.out),
             _ => return,
         };
-        let Some(at) = calls.iter().position(|waiting| *waiting == call) else { return };
-        calls.swap_remove(at);
-        let error = ProjectLockError::new(Fault::Aborted, Operation::Acquire, options.profile);
-        if calls.is_empty()
+        let Some(at) = acquiring.calls.iter().position(|waiting| *waiting == call) else { return };
+        acquiring.calls.swap_remove(at);
+        acquiring.depth = acquiring.depth.saturating_sub(1).max(1);
+        let error = acquiring.error(Fault::Aborted);
+        if acquiring.calls.is_empty()
             && let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle)
         {
             self.out.drop_web(acquiring.web);

@@ -43,6 +43,8 @@ pub(super) struct Grip {
     pub(super) strategy: Strategy,
     pub(super) via_fallback: bool,
     pub(super) web: Option<Ticket>,
+    /// How many releases will end it.
+    pub(super) depth: u32,
     /// When the request was sent that got it.
     pub(super) sent: Now,
 }
@@ -141,7 +143,7 @@ impl ProjectLock {
             options: *options,
             web: grip.web,
             stop_at: grip.sent.steady,
-            depth: u32::try_from(calls.len()).unwrap_or(u32::MAX).max(1),
+            depth: grip.depth,
             calls: Vec::new(),
             renewal: Renewal::planned(now.steady),
             failures: 0,
@@ -211,7 +213,7 @@ impl ProjectLock {
         holding.renewal.tries += 1;
         let (shown, file) = holding.ttls();
         let claim = claim_of(&holding.lease);
-        if matches!(self.surroundings.folder, Folder::Absent { .. }) {
+        if self.surroundings.is_bare() {
             let (lease_id, fence) = (claim.lease_id, claim.fence);
             let grant = Grant { lease_id, fence, ttl: file, at: now.wall, after: None };
             return self.keep(shown, &grant, now, now);
@@ -278,7 +280,7 @@ impl ProjectLock {
         if *what != WebLock::Stolen {
             return;
         }
-        if matches!(self.surroundings.folder, Folder::Absent { .. }) {
+        if self.surroundings.is_bare() {
             // There was nothing else to it.
             let error = ProjectLockError::new(Fault::Stale, Operation::Renew, holding.options.profile);
             return self.lose(error.said("the Web Lock was stolen"), Reason::LeaseStale, now);

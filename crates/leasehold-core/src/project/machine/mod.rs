@@ -10,13 +10,13 @@ mod release;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use acquire::Acquiring;
+use acquire::{Acquiring, Wish};
 use hold::Holding;
 use queue::{Queue, Readonly};
 use release::Releasing;
 
 use super::clock::Now;
-use super::effect::{CallId, Effect, Folder, IoError, IoKind, News, State, Surroundings, Ticket, WebLock};
+use super::effect::{CallId, Effect, IoError, IoKind, News, State, Surroundings, Ticket, WebLock};
 use super::event::{Attempt, Event, Reason, Warning};
 use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::{Action, Loss, Outcome};
@@ -48,8 +48,8 @@ pub struct ProjectLock {
     cleanups: Vec<(Ticket, Fence)>,
     /// What became of the last lease, for who asks about it later.
     over: Option<(LeaseId, Over)>,
-    /// Who called acquire while the lease was being released.
-    waiting: Vec<(CallId, Options)>,
+    /// Who wanted the lock while the lease was being released.
+    waiting: Vec<Wish>,
     frozen: bool,
 }
 
@@ -129,14 +129,11 @@ impl ProjectLock {
     /// Takes the lock. Answered with the lease, or with why not.
     pub fn acquire(&mut self, call: CallId, options: &Options, now: Now) {
         self.wake(now);
-        if self.is_busy(call, options) {
-            return;
-        }
-        self.leave_readonly();
-        self.begin_acquire(call, options, None, now);
+        self.want(Wish { call, options: *options, take_over: None }, now);
     }
 
-    /// Takes the lock from whoever has it: the one with the fence that the taker saw, or whoever it is.
+    /// Takes the lock from whoever has it: the one with the fence that the taker saw, or whoever it is. An acquire of this
+    /// tab that still waits is answered with the same lease, which one release ends.
     pub fn take_over(
         &mut self,
         call: CallId,
@@ -146,11 +143,7 @@ impl ProjectLock {
         now: Now,
     ) {
         self.wake(now);
-        if self.is_busy(call, options) {
-            return;
-        }
-        self.leave_readonly();
-        self.begin_acquire(call, options, Some((seen, reason)), now);
+        self.want(Wish { call, options: *options, take_over: Some((seen, reason)) }, now);
     }
 
     /// The caller's signal was aborted. An acquire that is under way ends here; a lease that was got already stays.
@@ -384,7 +377,7 @@ impl ProjectLock {
 
     /// Runs a release that nobody waits for.
     fn clean_up(&mut self, claim: Claim) {
-        if !matches!(self.surroundings.folder, Folder::Absent { .. }) {
+        if !self.surroundings.is_bare() {
             let ticket = self.out.guarded(Action::Release(claim));
             self.cleanups.push((ticket, claim.fence));
         }

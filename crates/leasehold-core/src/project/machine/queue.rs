@@ -178,7 +178,7 @@ impl ProjectLock {
                 }
                 self.out.drop_web(queue.web.ticket().filter(|_| web.is_none()));
                 let via_fallback = strategy != queue.options.strategy;
-                let grip = Grip { strategy, via_fallback, web, sent };
+                let grip = Grip { strategy, via_fallback, web, depth: 1, sent };
                 self.hold(&grant, &grip, &queue.options, &[], now);
             }
             _ => self.look_failed(now),

@@ -1,10 +1,11 @@
 //! Giving the lock back: `.lock` and the Web Lock, both even if one fails, and again in the background. Whatever happens,
 //! this tab does not hold any more from the moment it asks.
 
+use super::acquire::Wish;
 use super::{Out, Over, Phase, ProjectLock, claim_of};
 use crate::name::LeaseId;
 use crate::project::clock::Now;
-use crate::project::effect::{CallId, Effect, Folder, News, Ticket};
+use crate::project::effect::{CallId, Effect, News, Ticket};
 use crate::project::event::{Attempt, Event, Reason};
 use crate::project::fault::{Fault, Operation, ProjectLockError};
 use crate::project::guarded::{Action, Loss, Outcome};
@@ -27,7 +28,7 @@ pub(super) struct Releasing {
     tries: u32,
     step: Step,
     /// Who wants the lock next, in this tab.
-    pub(super) next: Vec<(CallId, Options)>,
+    pub(super) next: Vec<Wish>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +55,8 @@ impl Releasing {
     }
 
     pub(super) fn abort(&mut self, call: CallId, out: &mut Out) {
-        if let Some(at) = self.next.iter().position(|(waiting, _)| *waiting == call) {
-            let (_, options) = self.next.swap_remove(at);
+        if let Some(at) = self.next.iter().position(|waiting| waiting.call == call) {
+            let Wish { options, .. } = self.next.swap_remove(at);
             let error = ProjectLockError::new(Fault::Aborted, Operation::Acquire, options.profile);
             out.error(error.clone(), None, None);
             out.settle(&[call], &Err(error));
@@ -116,7 +117,7 @@ impl ProjectLock {
         self.run_release();
         // Others may queue up at once: whether they get the lock is for `.lock` to say.
         self.out.drop_web(holding.web);
-        if matches!(self.surroundings.folder, Folder::Absent { .. }) {
+        if self.surroundings.is_bare() {
             self.is_released();
         }
     }
@@ -124,7 +125,7 @@ impl ProjectLock {
     fn run_release(&mut self) {
         let Phase::Releasing(releasing) = &mut self.phase else { return };
         releasing.tries += 1;
-        if !matches!(self.surroundings.folder, Folder::Absent { .. }) {
+        if !self.surroundings.is_bare() {
             let ticket = self.out.guarded(Action::Release(claim_of(&releasing.lease)));
             releasing.step = Step::Running { ticket };
         }
@@ -176,7 +177,7 @@ impl ProjectLock {
     }
 
     /// Idle, or on to whoever waits in this tab: kept here until [`begin_next`](Self::begin_next), which knows the time.
-    fn finish_release(&mut self, next: Vec<(CallId, Options)>) {
+    fn finish_release(&mut self, next: Vec<Wish>) {
         self.phase = Phase::Idle;
         self.waiting = next;
     }
@@ -206,10 +207,11 @@ impl ProjectLock {
         self.begin_next(now);
     }
 
-    /// Whoever called acquire while the release was under way gets its turn.
+    /// Whoever wanted the lock while the release was under way gets its turn.
     fn begin_next(&mut self, now: Now) {
-        for (call, options) in std::mem::take(&mut self.waiting) {
-            self.acquire(call, &options, now);
+        for wish in std::mem::take(&mut self.waiting) {
+            self.wake(now);
+            self.want(wish, now);
         }
     }
 }

@@ -85,6 +85,73 @@ fn a_take_over_is_heard_by_the_tab_that_had_it() {
     }
 }
 
+fn take_over(world: &mut World, tab: usize) -> u32 {
+    world.tab(tab, |machine, call, now| machine.take_over(call, &autosave(), None, Reason::default(), now))
+}
+
+/// A page that still waited for the project offered "take over", and was answered that it held the project already: the
+/// button never worked.
+#[test]
+fn a_take_over_in_a_tab_that_still_waits_answers_both_with_one_lease() {
+    for (web, wait) in [(Web::Works, 0), (Web::Unsupported, 0), (Web::Works, 1_200)] {
+        let mut world = World::new(&[web, web]);
+        world.acquire(0, &autosave());
+        let waiting = world.acquire(1, &autosave());
+        world.advance(wait);
+        assert!(!world.tabs[1].answers.contains_key(&waiting));
+        let forced = take_over(&mut world, 1);
+        assert_eq!(world.acquired(1, waiting), world.acquired(1, forced));
+        assert!(world.holds(1) && !world.holds(0), "{web:?}");
+        world.release(1);
+        assert!(!world.holds(1), "one release ends it");
+    }
+}
+
+#[test]
+fn a_take_over_while_the_acquire_is_in_its_section_follows_it() {
+    for held in [true, false] {
+        let mut world = World::new(&[Web::Unsupported]);
+        world.folder.lock = held.then(|| (foreign(START), START));
+        let now = world.time();
+        let machine = &mut world.tabs[0].machine;
+        machine.acquire(CallId(100), &Options { strategy: Strategy::FileLock, ..autosave() }, now);
+        machine.take_over(CallId(101), &autosave(), None, Reason::default(), now);
+        machine.take_over(CallId(102), &autosave(), None, Reason::default(), now);
+        world.settle();
+        assert_eq!(world.acquired(0, 100), world.acquired(0, 101));
+        assert_eq!(world.acquired(0, 102), world.lease(0), "twice on the button is once");
+        assert_eq!(world.folder.record().lease_id, world.lease(0).lease_id);
+    }
+}
+
+#[test]
+fn a_take_over_during_a_release_stays_one() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &autosave());
+    let (lease_id, now) = (world.lease(0).lease_id, world.time());
+    world.folder.lock = Some((foreign(START), START));
+    world.tabs[0].machine.release(CallId(100), lease_id, false, now);
+    world.tabs[0].machine.take_over(CallId(101), &autosave(), None, Reason::default(), now);
+    world.settle();
+    assert_eq!(world.acquired(0, 101), world.lease(0), "somebody had it, and it was taken from them");
+}
+
+/// In a private window a take-over failed because there was no folder, and the tab left the queue as well.
+#[test]
+fn a_take_over_without_a_folder_takes_the_web_lock() {
+    let absent = Folder::Absent { said: "no-private-file-system".into() };
+    let mut world = World::with_folder(&[Web::Works, Web::Works], &absent);
+    world.acquire(0, &autosave());
+    let waiting = world.acquire(1, &autosave());
+    let forced = take_over(&mut world, 1);
+    assert_eq!(world.acquired(1, waiting), world.acquired(1, forced));
+    assert!(world.holds(1) && !world.holds(0));
+    assert!(world.heard(0, "lock").join("\n").contains(r#""reason":"lease-stale""#));
+    let forced = take_over(&mut world, 0);
+    assert_eq!(world.acquired(0, forced), world.lease(0), "from read-only, too");
+    assert!(!world.holds(1));
+}
+
 #[test]
 fn a_frozen_page_has_lost_its_lease_and_gets_it_again_when_it_is_back() {
     let mut world = World::new(&[Web::Works]);
