@@ -99,7 +99,7 @@ impl Open {
             }
             "renew" => {
                 let (call, lease_id) = (call(fields)?, id(fields)?);
-                let extend_by = lease_time(fields.maybe_number()?).map_err(said)?;
+                let extend_by = lease_time("extendByMs", fields.maybe_number()?).map_err(said)?;
                 self.lock.renew(call, lease_id, extend_by, now);
             }
             "release" => {
@@ -450,6 +450,15 @@ mod tests {
         let answer = say(&mut tab, 7.0, &[Text("decide"), Text("unknown")]);
         assert_eq!(answer["error"]["code"], "lease-stale");
         assert!(answer["effects"].as_array().unwrap().iter().any(|effect| effect["do"] == "emit"));
+    }
+
+    /// Somebody wrote `extendByMs: 5` and was told that `ttlMs` was wrong, which they had not written.
+    #[test]
+    fn a_wrong_extension_is_refused_by_its_own_name() {
+        let (mut tab, lease) = acquired();
+        let words = [Text("renew"), Number(2.0), Text(lease["leaseId"].as_str().unwrap()), Number(5.0)];
+        let answer = say(&mut tab, 5.0, &words);
+        assert!(answer["invalid"].as_str().unwrap().contains("extendByMs"), "{answer}");
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Options {
     pub fn parse(wanted: &Wanted) -> Result<Self, Invalid> {
         let profile = named("profile", wanted.profile.as_deref(), &Profile::WORDS)?.unwrap_or_default();
         let defaults = Self::of(profile);
-        let lease = lease_time(wanted.ttl_ms)?;
+        let lease = lease_time("ttlMs", wanted.ttl_ms)?;
         let strategy = named("preferredStrategy", wanted.preferred_strategy.as_deref(), &Strategy::WORDS)?;
         Ok(Self {
             max_wait: wait("maxWaitMs", wanted.max_wait_ms)?.or(defaults.max_wait),
@@ -273,9 +273,9 @@ fn ttl(duration: Duration) -> Ttl {
     Ttl::new(duration).unwrap_or(Ttl::MAX)
 }
 
-/// A lease time that the caller wrote.
-pub fn lease_time(millis: Option<f64>) -> Result<Option<Ttl>, Invalid> {
-    let Some(duration) = wait("ttlMs", millis)? else { return Ok(None) };
+/// A lease time that the caller wrote, under this name.
+pub fn lease_time(what: &'static str, millis: Option<f64>) -> Result<Option<Ttl>, Invalid> {
+    let Some(duration) = wait(what, millis)? else { return Ok(None) };
     if duration < SHORTEST_LEASE {
         let rule = format!(
             "a lease lasts at least {} ms: its holder stops {} ms before the end, and others may come {} ms before it",
@@ -284,7 +284,7 @@ pub fn lease_time(millis: Option<f64>) -> Result<Option<Ttl>, Invalid> {
             whole_millis(SKEW)
         );
         let written = whole_millis(duration).to_string();
-        return Err(Invalid::new("ttlMs", &written, rule, "write 6000 or more, or leave it out"));
+        return Err(Invalid::new(what, &written, rule, "write 6000 or more, or leave it out"));
     }
     Ttl::new(duration).map(Some)
 }
