@@ -289,8 +289,10 @@ class Machine {
       await this.#locks.request(this.#lockName, options, async () => {
         if (dropped) return;
         granted = true;
+        // Made before the rules hear of the grant: they may drop it at once.
+        const end = new Promise<void>((resolve) => { release = resolve; });
         report('granted');
-        await new Promise<void>((resolve) => { release = resolve; });
+        await end;
       });
     } catch (error) {
       if (dropped) return;

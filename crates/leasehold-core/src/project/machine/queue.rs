@@ -51,6 +51,11 @@ enum Web {
 }
 
 impl Web {
+    /// Where a queue begins.
+    fn first(options: &Options) -> Self {
+        if options.strategy == Strategy::WebLock { Self::Unasked } else { Self::Useless }
+    }
+
     const fn ticket(self) -> Option<Ticket> {
         match self {
             Self::Waiting(ticket) | Self::Granted(ticket) => Some(ticket),
@@ -63,15 +68,21 @@ impl Queue {
     /// `frozen` says whether the page was frozen, which is the one loss after which it resumes unasked. The next lease
     /// begins with the same options: what this one met with must not change them.
     pub(super) fn new(options: Options, frozen: bool, now: Now) -> Self {
-        let by_web = options.strategy == Strategy::WebLock;
-        let web = if by_web { Web::Unasked } else { Web::Useless };
         let resumes = options.auto_resume.unwrap_or(frozen);
+        let web = Web::first(&options);
         Self { options, resumes, web, look: None, next_look: now.steady + LOOK_EVERY, announced: false }
     }
 
     fn drop_web(&mut self, out: &mut Out, then: Web) {
         out.drop_web(self.web.ticket());
         self.web = then;
+    }
+
+    /// The project was free, as was told, and somebody else has it now: it queues up again, and will tell again.
+    fn begin_again(&mut self, now: Now) {
+        if std::mem::replace(&mut self.announced, false) {
+            (self.web, self.next_look) = (Web::first(&self.options), now.steady + LOOK_EVERY);
+        }
     }
 }
 
@@ -86,7 +97,7 @@ impl Readonly {
 
     pub(super) fn timeout(&self) -> Option<HolderTime> {
         let queue = self.queue.as_ref()?;
-        (queue.look.is_none() && !queue.announced).then_some(queue.next_look)
+        queue.look.is_none().then_some(queue.next_look)
     }
 
     /// Leaves the queue until the page is back: a page that waits for a lock cannot go into the back/forward cache.
@@ -101,11 +112,7 @@ impl Readonly {
         let Some(queue) = &mut self.queue else { return };
         match news {
             News::Released { .. } => queue.next_look = now.steady,
-            News::Acquired { .. } if queue.announced => {
-                queue.announced = false;
-                (queue.web, queue.next_look) = (Web::Useless, now.steady + LOOK_EVERY);
-            }
-            News::Acquired { .. } => {}
+            News::Acquired { .. } => queue.begin_again(now),
         }
     }
 }
@@ -124,10 +131,7 @@ impl ProjectLock {
     pub(super) fn look_again(&mut self, now: Now) {
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
-        if queue.announced {
-            return;
-        }
-        if queue.web == Web::Unasked {
+        if queue.web == Web::Unasked && !queue.announced {
             queue.web = Web::Waiting(self.out.request_web(false));
             queue.next_look = now.steady + LOOK_WHILE_QUEUED;
         }
@@ -141,6 +145,11 @@ impl ProjectLock {
         let (lease_id, owner) = (self.next_lease_id(), self.owner());
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
+        if self.surroundings.is_bare() {
+            // There is nothing to look at: its turn in the queue tells.
+            queue.next_look = now.steady + LOOK_WHILE_QUEUED;
+            return;
+        }
         let bid = Bid { lease_id, owner, ttl: queue.options.file_ttl, meta: Meta::default() };
         let action = if queue.resumes { Action::Acquire(bid) } else { Action::Look };
         queue.look = Some((self.out.guarded(action), now));
@@ -154,14 +163,31 @@ impl ProjectLock {
             _ => Web::Useless,
         };
         queue.next_look = now.steady;
-        if queue.look.is_none() {
+        if self.surroundings.is_bare() {
+            self.turn_of_the_bare(now);
+        } else if queue.look.is_none() {
             self.look(now);
         }
     }
 
+    /// Its turn has come where the Web Lock is all there is.
+    fn turn_of_the_bare(&mut self, now: Now) {
+        let Phase::Readonly(readonly) = &self.phase else { return };
+        let Some(queue) = &readonly.queue else { return };
+        let Web::Granted(ticket) = queue.web else { return };
+        if !queue.resumes {
+            return self.announce(now);
+        }
+        let options = queue.options;
+        let lease_id = self.next_lease_id();
+        let grip =
+            Grip { strategy: Strategy::WebLock, via_fallback: false, web: Some(ticket), depth: 1, sent: now };
+        self.hold_bare(lease_id, &grip, &options, &[], now);
+    }
+
     pub(super) fn looked(&mut self, outcome: Outcome, now: Now) {
         match outcome {
-            Outcome::Free => self.announce(),
+            Outcome::Free => self.announce(now),
             Outcome::Granted(grant) => {
                 let Phase::Readonly(readonly) = &mut self.phase else { return };
                 let Some(queue) = readonly.queue.take() else { return };
@@ -181,18 +207,29 @@ impl ProjectLock {
                 let grip = Grip { strategy, via_fallback, web, depth: 1, sent };
                 self.hold(&grant, &grip, &queue.options, &[], now);
             }
+            Outcome::Held(_) => {
+                if let Phase::Readonly(readonly) = &mut self.phase
+                    && let Some(queue) = &mut readonly.queue
+                {
+                    queue.begin_again(now);
+                }
+                self.look_failed(now);
+            }
             _ => self.look_failed(now),
         }
     }
 
-    /// The project is free, and the user may have it.
-    fn announce(&mut self) {
+    /// The project is free, and the user may have it. That is told once; it goes on looking, since it has to know when
+    /// somebody else has it, and may have missed the news.
+    fn announce(&mut self, now: Now) {
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
-        (queue.look, queue.announced) = (None, true);
+        (queue.look, queue.next_look) = (None, now.steady + LOOK_WHILE_QUEUED);
         // Whoever wants it now must not wait for this tab.
         queue.drop_web(&mut self.out, Web::Useless);
-        self.out.emit(Event::Available);
+        if !std::mem::replace(&mut queue.announced, true) {
+            self.out.emit(Event::Available);
+        }
     }
 
     /// Not free, or not to be told: it looks again.

@@ -38,6 +38,39 @@ fn a_second_tab_queues_up_and_is_told_when_the_project_is_free() {
     assert_eq!(world.acquired(1, call).strategy, Strategy::WebLock);
 }
 
+/// A tab said once that the project was free, somebody else was faster, and it never said so again: where there was no
+/// channel it had stopped looking, where there was one it looked three times a second instead of queueing up.
+#[test]
+fn a_tab_that_was_too_late_is_told_again() {
+    let available = |world: &World, tab| {
+        world.types(tab, "lock").iter().filter(|event| *event == "lock:available").count()
+    };
+    // Nobody tells what a program does.
+    let mut world = World::new(&[Web::Unsupported]);
+    world.folder.lock = Some((foreign(START), START));
+    world.acquire(0, &autosave());
+    world.advance(40_000);
+    assert_eq!(available(&world, 0), 1);
+    world.folder.lock = Some((foreign(world.now), world.now));
+    world.advance(20_000);
+    assert_eq!(available(&world, 0), 1);
+    world.advance(20_000);
+    assert_eq!(available(&world, 0), 2);
+
+    let mut world = World::new(&[Web::Works, Web::Works]);
+    world.acquire(0, &autosave());
+    world.acquire(1, &autosave());
+    world.advance(10_000);
+    world.release(0);
+    world.acquire(0, &autosave());
+    assert_eq!(available(&world, 1), 1);
+    world.advance(1_000);
+    let next = world.tabs[1].machine.poll_timeout().unwrap().since(world.time().steady);
+    assert!(next > Duration::from_secs(3), "it waits in the queue, and looks in {next:?}");
+    world.release(0);
+    assert_eq!(available(&world, 1), 2);
+}
+
 #[test]
 fn who_resumes_by_itself_has_the_project_the_moment_its_holder_dies() {
     for webs in
@@ -422,6 +455,21 @@ fn without_a_folder_the_web_lock_alone_is_worth_less_and_says_so() {
     let call = world.acquire(0, &autosave());
     assert_eq!(world.code(0, call), "fallback-open-failed");
     assert!(world.heard(0, "lock").join("\n").contains("unavailable(private-window)"));
+}
+
+/// Without a folder a tab that was read-only looked for one three times a second, and never heard that its turn had come.
+#[test]
+fn without_a_folder_the_next_in_the_queue_is_told_or_resumes() {
+    let absent = Folder::Absent { said: "no-private-file-system".into() };
+    let mut world = World::with_folder(&[Web::Works, Web::Works, Web::Works], &absent);
+    world.acquire(0, &autosave());
+    world.acquire(1, &autosave());
+    world.acquire(2, &resuming());
+    world.advance(10_000);
+    world.release(0);
+    assert_eq!(world.types(1, "lock").last().unwrap(), "lock:available");
+    assert!(world.holds(2), "who was only told does not keep others waiting");
+    assert!(world.lease(2).fence.get() > START);
 }
 
 #[test]
