@@ -352,8 +352,9 @@ impl ProjectLock {
         calls: &[CallId],
         now: Now,
     ) {
-        // No folder counts fences: the clock does.
-        let Ok(fence) = Fence::new(now.wall.as_millis().max(1)) else { return };
+        // No folder counts fences: the clock does, and this tab's own last one when the clock was set back.
+        self.last_fence = now.wall.as_millis().max(self.last_fence + 1);
+        let Ok(fence) = Fence::new(self.last_fence) else { return };
         let grant = Grant { lease_id, fence, ttl: options.file_ttl, at: now.wall, after: None };
         self.hold(&grant, grip, options, calls, now);
     }

@@ -51,6 +51,8 @@ pub struct ProjectLock {
     /// Who wanted the lock while the lease was being released.
     waiting: Vec<Wish>,
     frozen: bool,
+    /// The last fence that this tab gave itself, for where no folder counts them.
+    last_fence: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +84,7 @@ impl ProjectLock {
             over: None,
             waiting: Vec::new(),
             frozen: false,
+            last_fence: 0,
         }
     }
 

@@ -472,6 +472,20 @@ fn without_a_folder_the_next_in_the_queue_is_told_or_resumes() {
     assert!(world.lease(2).fence.get() > START);
 }
 
+/// In a private window somebody's clock was set back by a minute, and the fences of the next leases were smaller: a server
+/// that compares them refused every save for a minute.
+#[test]
+fn without_a_folder_a_tab_never_gives_itself_a_smaller_fence() {
+    let absent = Folder::Absent { said: "no-private-file-system".into() };
+    let mut world = World::with_folder(&[Web::Works], &absent);
+    world.acquire(0, &autosave());
+    let before = world.lease(0).fence;
+    world.release(0);
+    world.now -= 60_000;
+    world.acquire(0, &autosave());
+    assert!(world.lease(0).fence > before);
+}
+
 #[test]
 fn a_folder_without_a_guard_is_refused_unless_it_is_allowed() {
     let mut world = World::with_folder(&[Web::Works], &Folder::Advisory);
