@@ -86,6 +86,9 @@ pub const RENEW_RETRY: RetryPolicy = RetryPolicy { backoff: backoff(500, 1_000),
 /// How a release is tried again: three times, after 0.5, 1 and 2 s.
 pub const RELEASE_RETRY: RetryPolicy = RetryPolicy { backoff: backoff(500, 2_000), max_attempts: Some(4) };
 
+/// How a release is tried again that nobody waits for: until it is done.
+pub const CLEAN_UP_RETRY: RetryPolicy = RetryPolicy { backoff: backoff(500, 30_000), max_attempts: None };
+
 /// How attempts follow each other. The waits are exact: there is no jitter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {

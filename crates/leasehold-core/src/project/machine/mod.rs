@@ -13,7 +13,7 @@ use std::time::Duration;
 use acquire::{Acquiring, Wish};
 use hold::Holding;
 use queue::{Queue, Readonly};
-use release::Releasing;
+use release::{Cleanup, Releasing};
 
 use super::clock::Now;
 use super::effect::{CallId, Effect, IoError, IoKind, News, State, Surroundings, Ticket, WebLock};
@@ -45,7 +45,7 @@ pub struct ProjectLock {
     phase: Phase,
     out: Out,
     /// Releases that nobody waits for: of what was lost, or granted to a call that had been given up.
-    cleanups: Vec<(Ticket, Fence)>,
+    cleanups: Vec<Cleanup>,
     /// What became of the last lease, for who asks about it later.
     over: Option<(LeaseId, Over)>,
     /// Who wanted the lock while the lease was being released.
@@ -194,11 +194,8 @@ impl ProjectLock {
     /// What a guarded section came to.
     pub fn handle_guarded(&mut self, ticket: Ticket, outcome: Outcome, skewed: bool, now: Now) {
         self.expire(now);
-        if let Some(fence) = self.take_cleanup(ticket) {
-            if matches!(outcome, Outcome::Released | Outcome::Lost(Loss::Expired)) {
-                self.out.push(Effect::Broadcast(News::Released { fence }));
-            }
-            return;
+        if let Some(cleanup) = self.take_cleanup(ticket) {
+            return self.cleaned_up(cleanup, &outcome, now);
         }
         match &self.phase {
             Phase::Acquiring(acquiring) if acquiring.runs(ticket) => self.acquired(outcome, skewed, now),
@@ -213,8 +210,8 @@ impl ProjectLock {
     /// A guarded section could not be finished.
     pub fn handle_io_error(&mut self, ticket: Ticket, error: &IoError, now: Now) {
         self.expire(now);
-        if self.take_cleanup(ticket).is_some() {
-            return;
+        if let Some(cleanup) = self.take_cleanup(ticket) {
+            return self.clean_up_later(cleanup, now);
         }
         match &self.phase {
             Phase::Acquiring(acquiring) if acquiring.runs(ticket) => self.acquire_failed(error, now),
@@ -246,6 +243,7 @@ impl ProjectLock {
         if self.frozen {
             return;
         }
+        self.clean_up_again(now);
         match &self.phase {
             Phase::Idle => {}
             Phase::Acquiring(_) => self.acquire_timeout(now),
@@ -303,14 +301,17 @@ impl ProjectLock {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<HolderTime> {
-        match &self.phase {
-            _ if self.frozen => None,
+        if self.frozen {
+            return None;
+        }
+        let timeout = match &self.phase {
             Phase::Idle => None,
             Phase::Acquiring(acquiring) => acquiring.timeout(),
             Phase::Holding(holding) => Some(holding.timeout()),
             Phase::Releasing(releasing) => releasing.timeout(),
             Phase::Readonly(readonly) => readonly.timeout(),
-        }
+        };
+        self.cleanups.iter().filter_map(Cleanup::timeout).chain(timeout).min()
     }
 
     // --- what several of them need ---
@@ -376,19 +377,6 @@ impl ProjectLock {
         if !self.frozen {
             self.look_again(now);
         }
-    }
-
-    /// Runs a release that nobody waits for.
-    fn clean_up(&mut self, claim: Claim) {
-        if !self.surroundings.is_bare() {
-            let ticket = self.out.guarded(Action::Release(claim));
-            self.cleanups.push((ticket, claim.fence));
-        }
-    }
-
-    fn take_cleanup(&mut self, ticket: Ticket) -> Option<Fence> {
-        let at = self.cleanups.iter().position(|(known, _)| *known == ticket)?;
-        Some(self.cleanups.swap_remove(at).1)
     }
 
     fn give_back(&mut self, outcome: &Outcome) {

@@ -3,6 +3,7 @@
 
 use super::acquire::Wish;
 use super::{Out, Over, Phase, ProjectLock, claim_of};
+use crate::lease::Claim;
 use crate::name::LeaseId;
 use crate::project::clock::Now;
 use crate::project::effect::{CallId, Effect, News, Ticket};
@@ -10,7 +11,7 @@ use crate::project::event::{Attempt, Event, Reason};
 use crate::project::fault::{Fault, Operation, ProjectLockError};
 use crate::project::guarded::{Action, Loss, Outcome};
 use crate::project::lease::ProjectLease;
-use crate::project::options::{Options, RELEASE_RETRY};
+use crate::project::options::{CLEAN_UP_RETRY, Options, RELEASE_RETRY};
 use crate::time::HolderTime;
 
 /// What a person can do when a release has failed for good.
@@ -31,15 +32,42 @@ pub(super) struct Releasing {
     pub(super) next: Vec<Wish>,
 }
 
+/// A release that nobody waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cleanup {
+    claim: Claim,
+    tries: u32,
+    step: Step,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Running { ticket: Ticket },
     Waiting { until: HolderTime },
 }
 
+impl Step {
+    fn runs(self, ticket: Ticket) -> bool {
+        matches!(self, Self::Running { ticket: running } if running == ticket)
+    }
+
+    fn timeout(self) -> Option<HolderTime> {
+        match self {
+            Self::Running { .. } => None,
+            Self::Waiting { until } => Some(until),
+        }
+    }
+}
+
+impl Cleanup {
+    pub(super) fn timeout(&self) -> Option<HolderTime> {
+        self.step.timeout()
+    }
+}
+
 impl Releasing {
     pub(super) fn runs(&self, ticket: Ticket) -> bool {
-        matches!(self.step, Step::Running { ticket: running } if running == ticket)
+        self.step.runs(ticket)
     }
 
     /// Whether the caller was answered, and nothing is under way.
@@ -48,10 +76,7 @@ impl Releasing {
     }
 
     pub(super) fn timeout(&self) -> Option<HolderTime> {
-        match self.step {
-            Step::Running { .. } => None,
-            Step::Waiting { until } => Some(until),
-        }
+        self.step.timeout()
     }
 
     pub(super) fn abort(&mut self, call: CallId, out: &mut Out) {
@@ -205,6 +230,46 @@ impl ProjectLock {
         }
         self.out.settle(&calls, &Err(error));
         self.begin_next(now);
+    }
+
+    // --- releases that nobody waits for ---
+
+    /// Gives back what was lost, or granted to a call that had been given up.
+    pub(super) fn clean_up(&mut self, claim: Claim) {
+        if !self.surroundings.is_bare() {
+            let ticket = self.out.guarded(Action::Release(claim));
+            self.cleanups.push(Cleanup { claim, tries: 1, step: Step::Running { ticket } });
+        }
+    }
+
+    pub(super) fn take_cleanup(&mut self, ticket: Ticket) -> Option<Cleanup> {
+        let at = self.cleanups.iter().position(|cleanup| cleanup.step.runs(ticket))?;
+        Some(self.cleanups.swap_remove(at))
+    }
+
+    pub(super) fn cleaned_up(&mut self, cleanup: Cleanup, outcome: &Outcome, now: Now) {
+        match outcome {
+            Outcome::Released | Outcome::Lost(Loss::Expired) => {
+                self.out.push(Effect::Broadcast(News::Released { fence: cleanup.claim.fence }));
+            }
+            Outcome::Unreadable { .. } => self.clean_up_later(cleanup, now),
+            _ => {}
+        }
+    }
+
+    /// As long as it has not worked, the held file is open, and whoever comes next waits for the end of the lease.
+    pub(super) fn clean_up_later(&mut self, cleanup: Cleanup, now: Now) {
+        let until = now.steady + CLEAN_UP_RETRY.backoff.exact(cleanup.tries);
+        self.cleanups.push(Cleanup { step: Step::Waiting { until }, ..cleanup });
+    }
+
+    pub(super) fn clean_up_again(&mut self, now: Now) {
+        for cleanup in &mut self.cleanups {
+            if cleanup.timeout().is_some_and(|until| until <= now.steady) {
+                cleanup.tries = cleanup.tries.saturating_add(1);
+                cleanup.step = Step::Running { ticket: self.out.guarded(Action::Release(cleanup.claim)) };
+            }
+        }
     }
 
     /// Whoever wanted the lock while the release was under way gets its turn.

@@ -260,6 +260,21 @@ fn a_tab_that_slept_through_its_lease_cannot_act_and_does_not_harm_its_successor
     assert_ne!(claim.fence, new.fence);
 }
 
+/// A tab lost its lease while a frozen tab had the guard. Giving it back was tried once: its held file stayed open for as
+/// long as the page lived, and nothing ever removed it.
+#[test]
+fn what_could_not_be_given_back_is_given_back_later() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &autosave());
+    world.folder.trouble = Some(Trouble::GuardBusy);
+    world.advance(60_000);
+    assert!(!world.holds(0));
+    assert_eq!(world.folder.held.len(), 1);
+    world.folder.trouble = None;
+    world.advance(30_000);
+    assert_eq!((world.folder.lock.clone(), world.folder.held.len()), (None, 0));
+}
+
 #[test]
 fn a_refused_save_makes_the_tab_read_only() {
     let mut world = World::new(&[Web::Works]);
