@@ -157,7 +157,7 @@ class Machine {
   readonly #locks: Locks | null;
   readonly #lockName: string;
   readonly #folder: ProjectFolder | null;
-  readonly #channel: Channel | null;
+  #channel: Channel | null = null;
   readonly #tell: (told: Told) => void;
   readonly #calls = new Map<number, Call>();
   readonly #webLocks = new Map<number, () => void>();
@@ -173,6 +173,8 @@ class Machine {
     const machine = new Machine(await rules(), around, root, lockName, tell);
     const folder = around.folder === null ? around.why : around.guarded ? 'guarded' : 'advisory';
     machine.tell('open', owner(), root, folder, ...crypto.getRandomValues(new Uint32Array(4)));
+    // A root that is refused gets no channel: nobody would close it.
+    machine.#listen(around.channel?.(`leasehold:${lockName}:${root}`) ?? null);
     return machine;
   }
 
@@ -182,9 +184,6 @@ class Machine {
     this.#locks = around.locks;
     this.#lockName = lockName;
     this.#folder = around.folder && new ProjectFolder(around.folder, root.split('/'), around.clock, around.guarded);
-    this.#channel = around.channel?.(`leasehold:${lockName}:${root}`) ?? null;
-    if (this.#channel) this.#channel.onmessage = ({ data }) => this.#hear(data as News);
-    this.#channel?.unref?.();
     this.#tell = tell;
     this.#own.add((event) => {
       if (event.type === 'lock:readonly-entered') this.#onReadonly?.(event);
@@ -319,6 +318,12 @@ class Machine {
     const held = probe === undefined ? 'unknown' : await section.probe(probe);
     const { steps = [] } = this.tell('decide', held);
     await section.perform(steps);
+  }
+
+  #listen(channel: Channel | null): void {
+    this.#channel = channel;
+    if (channel) channel.onmessage = ({ data }) => this.#hear(data as News);
+    channel?.unref?.();
   }
 
   /** Another tab said something. */

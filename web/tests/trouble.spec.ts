@@ -69,3 +69,16 @@ test('what is wrong with one project is not told to the save of another', async 
   await Promise.all([refused(), tab.lock.freeze()]);
   expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
 });
+
+test('a root that is refused leaves no channel open', async () => {
+  const opened: string[] = [];
+  const channel = () => {
+    opened.push('one');
+    return { onmessage: null, postMessage: () => {} };
+  };
+  const tab = new Tab({ channel });
+  await expect(tab.lock.acquireProjectLock({ root: '../elsewhere' })).rejects.toThrow(TypeError);
+  expect(opened).toEqual([]);
+  await tab.run(tab.lock.acquireProjectLock());
+  expect(opened).toEqual(['one']);
+});
