@@ -58,9 +58,9 @@ export class LocalProjectLock implements ProjectLock {
     return machine.call<ProjectLockLease>('renew', lease.leaseId, extendByMs);
   }
 
-  async releaseProjectLock({ lease, force }: ProjectLockReleaseOptions): Promise<void> {
+  async releaseProjectLock({ lease, reason, force }: ProjectLockReleaseOptions): Promise<void> {
     const machine = await this.#machineOf(lease);
-    await machine.call('release', lease.leaseId, force);
+    await machine.call('release', lease.leaseId, force, reason);
   }
 
   withProjectLock<T>(

@@ -3,6 +3,7 @@
 import { ProjectLockError } from './error.js';
 import type { ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockLease } from './types.js';
 
+type Reason = 'completed' | 'aborted';
 type Calls = Pick<ProjectLock, 'acquireProjectLock' | 'releaseProjectLock' | 'subscribeLockEvents'>;
 
 /** Does `work` while the project is this tab's. When it is lost, the signal is aborted and the answer is the reason. */
@@ -17,11 +18,14 @@ export async function withLock<T>(
   const subscription = lock.subscribeLockEvents((event) => {
     if (isTheEndOf(lease, event)) lost.abort(event.lastError);
   });
+  let reason: Reason = 'aborted';
   try {
-    return await Promise.race([work(lease, lost.signal), rejection(lost.signal)]);
+    const value = await Promise.race([work(lease, lost.signal), rejection(lost.signal)]);
+    reason = 'completed';
+    return value;
   } finally {
     subscription.unsubscribe();
-    if (!lost.signal.aborted) await release(lock, lease);
+    if (!lost.signal.aborted) await release(lock, lease, reason);
   }
 }
 
@@ -39,8 +43,8 @@ function rejection(signal: AbortSignal): Promise<never> {
 }
 
 /** A failed release is told by events and tried again in the background: it must not hide what the work came to. */
-async function release(lock: Calls, lease: ProjectLockLease): Promise<void> {
-  await lock.releaseProjectLock({ lease }).catch((error: unknown) => {
+async function release(lock: Calls, lease: ProjectLockLease, reason: Reason): Promise<void> {
+  await lock.releaseProjectLock({ lease, reason }).catch((error: unknown) => {
     if (!(error instanceof ProjectLockError)) throw error;
   });
 }

@@ -82,3 +82,12 @@ test('a root that is refused leaves no channel open', async () => {
   await tab.run(tab.lock.acquireProjectLock());
   expect(opened).toEqual(['one']);
 });
+
+test('why a project was given back is told, and must be one of the reasons', async () => {
+  const tab = new Tab();
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  const nonsense = tab.lock.releaseProjectLock({ lease, reason: 'bored' as never });
+  await expect(nonsense).rejects.toThrow(/reason.*completed, aborted, expired/);
+  await tab.run(tab.lock.releaseProjectLock({ lease, reason: 'aborted' }));
+  expect(tab.heard().of('lock:release-requested')).toMatchObject([{ reason: 'aborted' }]);
+});

@@ -7,7 +7,8 @@ use leasehold_core::lease::Claim;
 use leasehold_core::project::guarded::{Action, Outcome};
 use leasehold_core::project::machine::ProjectLock;
 use leasehold_core::project::{
-    Answer, CallId, Effect, Event, IoError, Now, Options, ProjectLease, State, Surroundings, WebLock,
+    Answer, CallId, Effect, Event, IoError, Now, Options, ProjectLease, ReleaseReason, State, Surroundings,
+    WebLock,
 };
 use leasehold_core::{Fence, HolderTime, LeaseId, Reason, Ttl};
 
@@ -55,7 +56,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// Begins to give the lease back.
     pub fn release(&mut self, lease_id: LeaseId, force: bool) -> CallId {
-        self.call(|machine, call, now| machine.release(call, lease_id, force, now))
+        self.call(|machine, call, now| machine.release(call, lease_id, ReleaseReason::default(), force, now))
     }
 
     /// Writes a file of the project, if the lease is good: looked at under the guard that the file is swapped under.

@@ -13,8 +13,8 @@ use leasehold_core::project::event::{AutosaveEvent, autosave};
 use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
 use leasehold_core::project::record::{Content, read};
 use leasehold_core::project::{
-    CallId, Effect, Event, Folder, IoError, IoKind, News, Now, Options, Profile, ProjectLock, State,
-    Surroundings, Ticket, WebLock,
+    CallId, Effect, Event, Folder, IoError, IoKind, News, Now, Options, Profile, ProjectLock, ReleaseReason,
+    State, Surroundings, Ticket, WebLock,
 };
 use leasehold_core::time::StoreTime;
 use leasehold_store::random::Random;
@@ -305,7 +305,7 @@ impl World {
             (None, _) if dice > 95 => tab.machine.abort(CallId(call.0.saturating_sub(1)), now),
             (Some(lease_id), _) if dice < 5 => {
                 tab.calls.insert(call.0);
-                tab.machine.release(call, lease_id, dice < 2, now);
+                tab.machine.release(call, lease_id, ReleaseReason::default(), dice < 2, now);
             }
             (Some(lease_id), _) if dice < 10 => {
                 tab.calls.insert(call.0);

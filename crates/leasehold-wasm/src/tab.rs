@@ -8,7 +8,7 @@ use leasehold_core::lease::Claim;
 use leasehold_core::name::{Invalid, Reason};
 use leasehold_core::project::event::Event;
 use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Verdict};
-use leasehold_core::project::options::lease_time;
+use leasehold_core::project::options::{lease_time, release_reason};
 use leasehold_core::project::root::check_save;
 use leasehold_core::project::{
     CallId, Clock, Effect, Fault, Folder, IoError, IoKind, News, Now, Operation, Options, Profile,
@@ -104,7 +104,9 @@ impl Open {
             }
             "release" => {
                 let (call, lease_id) = (call(fields)?, id(fields)?);
-                self.lock.release(call, lease_id, fields.flag()?, now);
+                let force = fields.flag()?;
+                let reason = release_reason(fields.maybe_text()?).map_err(said)?;
+                self.lock.release(call, lease_id, reason, force, now);
             }
             "abort" => self.lock.abort(call(fields)?, now),
             "refresh" => self.lock.refresh(now),

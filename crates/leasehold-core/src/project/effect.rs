@@ -176,6 +176,11 @@ impl ReleaseReason {
     /// All of them, with their names.
     pub const WORDS: [(Self, &'static str); 3] =
         [(Self::Completed, "completed"), (Self::Aborted, "aborted"), (Self::Expired, "expired")];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        super::word(&Self::WORDS, self)
+    }
 }
 
 /// What the machine is put into.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::effect::ReleaseReason;
 use super::fault::{Fault, Operation, ProjectLockError};
 use super::lease::ProjectLease;
 use super::options::Strategy;
@@ -46,7 +47,12 @@ pub enum Event {
         detail: Box<str>,
     },
     /// `lock:release-requested`: the project is being given back.
-    ReleaseRequested(ProjectLease),
+    ReleaseRequested {
+        /// The lease.
+        lease: ProjectLease,
+        /// Why.
+        reason: ReleaseReason,
+    },
     /// `lock:released`: it is anybody's.
     Released(ProjectLease),
     /// `lock:error`: something failed.
@@ -163,7 +169,7 @@ impl Event {
             Self::RenewScheduled { .. } => "lock:renew-scheduled",
             Self::Renewed(_) => "lock:renewed",
             Self::Warning { .. } => "lock:warning",
-            Self::ReleaseRequested(_) => "lock:release-requested",
+            Self::ReleaseRequested { .. } => "lock:release-requested",
             Self::Released(_) => "lock:released",
             Self::Error { .. } => "lock:error",
             Self::ReadonlyEntered { .. } => "lock:readonly-entered",

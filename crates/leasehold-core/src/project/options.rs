@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::effect::ReleaseReason;
 use super::record::{HOLDER_MARGIN, SKEW};
 use crate::backoff::Backoff;
 use crate::name::Invalid;
@@ -290,6 +291,11 @@ pub fn lease_time(what: &'static str, millis: Option<f64>) -> Result<Option<Ttl>
         return Err(Invalid::new(what, &written, rule, "write 6000 or more, or leave it out"));
     }
     Ttl::new(duration).map(Some)
+}
+
+/// Why a lease is given back, as the caller wrote it.
+pub fn release_reason(text: Option<&str>) -> Result<ReleaseReason, Invalid> {
+    Ok(named("reason", text, &ReleaseReason::WORDS)?.unwrap_or_default())
 }
 
 fn heartbeat(millis: Option<f64>, file: Ttl) -> Result<Option<Duration>, Invalid> {

@@ -394,10 +394,13 @@ impl From<&Event> for ProjectEventView {
                 view.retry = Some(*retry);
                 view.delay_ms = Some(whole_millis(*delay));
             }
-            Event::Acquired(lease)
-            | Event::Renewed(lease)
-            | Event::ReleaseRequested(lease)
-            | Event::Released(lease) => view.lease = Some(lease.into()),
+            Event::Acquired(lease) | Event::Renewed(lease) | Event::Released(lease) => {
+                view.lease = Some(lease.into());
+            }
+            Event::ReleaseRequested { lease, reason } => {
+                view.lease = Some(lease.into());
+                view.reason = Some(reason.as_str());
+            }
             Event::RenewScheduled { lease, next_heartbeat_in } => {
                 view.lease = Some(lease.into());
                 view.next_heartbeat_in_ms = Some(whole_millis(*next_heartbeat_in));

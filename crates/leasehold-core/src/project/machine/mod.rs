@@ -16,7 +16,9 @@ use queue::{Queue, Readonly};
 use release::{Cleanup, Releasing};
 
 use super::clock::Now;
-use super::effect::{CallId, Effect, IoError, IoKind, News, State, Surroundings, Ticket, WebLock};
+use super::effect::{
+    CallId, Effect, IoError, IoKind, News, ReleaseReason, State, Surroundings, Ticket, WebLock,
+};
 use super::event::{Attempt, Event, Reason, Warning};
 use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::{Action, Loss, Outcome};
@@ -163,9 +165,9 @@ impl ProjectLock {
 
     /// Gives the lease back. `force` does not wait for whoever else uses it in this tab, nor for the next retry; what is
     /// compared before `.lock` is removed stays the same.
-    pub fn release(&mut self, call: CallId, lease_id: LeaseId, force: bool, now: Now) {
+    pub fn release(&mut self, call: CallId, lease_id: LeaseId, reason: ReleaseReason, force: bool, now: Now) {
         self.wake(now);
-        self.begin_release(call, lease_id, force);
+        self.begin_release(call, lease_id, reason, force);
     }
 
     /// The user looks at the page again: what was read-only is as new.

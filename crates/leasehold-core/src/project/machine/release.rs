@@ -6,7 +6,7 @@ use super::{Out, Over, Phase, ProjectLock, claim_of};
 use crate::lease::Claim;
 use crate::name::LeaseId;
 use crate::project::clock::Now;
-use crate::project::effect::{CallId, Effect, News, Ticket};
+use crate::project::effect::{CallId, Effect, News, ReleaseReason, Ticket};
 use crate::project::event::{Attempt, Event, Reason};
 use crate::project::fault::{Fault, Operation, ProjectLockError};
 use crate::project::guarded::{Action, Loss, Outcome};
@@ -90,14 +90,20 @@ impl Releasing {
 }
 
 impl ProjectLock {
-    pub(super) fn begin_release(&mut self, call: CallId, lease_id: LeaseId, force: bool) {
+    pub(super) fn begin_release(
+        &mut self,
+        call: CallId,
+        lease_id: LeaseId,
+        reason: ReleaseReason,
+        force: bool,
+    ) {
         match &mut self.phase {
             Phase::Holding(holding) if holding.lease.lease_id == lease_id => {
                 holding.depth -= 1;
                 if holding.depth > 0 && !force {
                     return self.out.settle_released(call);
                 }
-                self.let_go(call);
+                self.let_go(call, reason);
             }
             Phase::Holding(holding) => {
                 let error = ProjectLockError::new(Fault::Stale, Operation::Release, holding.options.profile);
@@ -125,10 +131,10 @@ impl ProjectLock {
         self.out.settle(&[call], &Err(error));
     }
 
-    fn let_go(&mut self, call: CallId) {
+    fn let_go(&mut self, call: CallId, reason: ReleaseReason) {
         let Phase::Holding(holding) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let holding = *holding;
-        self.out.emit(Event::ReleaseRequested(holding.lease.clone()));
+        self.out.emit(Event::ReleaseRequested { lease: holding.lease.clone(), reason });
         let over = ProjectLockError::new(Fault::Expired, Operation::Renew, holding.options.profile);
         self.out.settle(&holding.calls, &Err(over.said("the lease is being released")));
         self.phase = Phase::Releasing(Box::new(Releasing {

@@ -7,7 +7,7 @@ use leasehold_core::name::{Fence, Reason};
 use leasehold_core::project::guarded::{Action, Grant, Loss, Outcome};
 use leasehold_core::project::options::{Wanted, heartbeat_of, usable};
 use leasehold_core::project::{
-    CallId, Effect, Folder, Guarantee, Now, Options, Profile, Settled, State, Strategy, fault,
+    CallId, Effect, Folder, Guarantee, Now, Options, Profile, ReleaseReason, Settled, State, Strategy, fault,
 };
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 
@@ -163,7 +163,7 @@ fn a_take_over_during_a_release_stays_one() {
     world.acquire(0, &autosave());
     let (lease_id, now) = (world.lease(0).lease_id, world.time());
     world.folder.lock = Some((foreign(START), START));
-    world.tabs[0].machine.release(CallId(100), lease_id, false, now);
+    world.tabs[0].machine.release(CallId(100), lease_id, ReleaseReason::Completed, false, now);
     world.tabs[0].machine.take_over(CallId(101), &autosave(), None, Reason::default(), now);
     world.settle();
     assert_eq!(world.acquired(0, 101), world.lease(0), "somebody had it, and it was taken from them");
@@ -309,12 +309,14 @@ fn releasing_twice_is_fine_and_releasing_a_lost_lease_is_told() {
     world.acquire(0, &autosave());
     let lease_id = world.lease(0).lease_id;
     world.release(0);
-    let call = world.tab(0, |machine, call, now| machine.release(call, lease_id, false, now));
+    let call = world
+        .tab(0, |machine, call, now| machine.release(call, lease_id, ReleaseReason::Completed, false, now));
     assert_eq!(world.answer(0, call), &Ok(Settled::Released));
     world.acquire(0, &autosave());
     let lease_id = world.lease(0).lease_id;
     world.sleep(60_000);
-    let call = world.tab(0, |machine, call, now| machine.release(call, lease_id, false, now));
+    let call = world
+        .tab(0, |machine, call, now| machine.release(call, lease_id, ReleaseReason::Completed, false, now));
     assert_eq!(world.code(0, call), "lease-expired");
     assert!(world.types(0, "service").contains(&"expired".to_owned()));
 }
@@ -324,7 +326,7 @@ fn an_acquire_during_a_release_gets_its_turn() {
     let mut world = World::new(&[Web::Works]);
     world.acquire(0, &autosave());
     let (lease_id, now) = (world.lease(0).lease_id, world.time());
-    world.tabs[0].machine.release(CallId(100), lease_id, false, now);
+    world.tabs[0].machine.release(CallId(100), lease_id, ReleaseReason::Completed, false, now);
     world.tabs[0].machine.acquire(CallId(101), &autosave(), now);
     world.settle();
     assert_eq!(world.answer(0, 100), &Ok(Settled::Released));

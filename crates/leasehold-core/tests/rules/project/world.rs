@@ -7,7 +7,7 @@ use leasehold_core::project::guarded::{Found, LockFile, Outcome, Probe, Section,
 use leasehold_core::project::record::Record;
 use leasehold_core::project::{
     Answer, CallId, Effect, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLock,
-    Settled, Surroundings, Ticket, WebLock,
+    ReleaseReason, Settled, Surroundings, Ticket, WebLock,
 };
 use leasehold_core::time::StoreTime;
 use leasehold_core::wire::project::DialectsView;
@@ -109,7 +109,9 @@ impl World {
 
     pub fn release(&mut self, tab: usize) -> u32 {
         let lease_id = self.lease(tab).lease_id;
-        self.tab(tab, |machine, call, now| machine.release(call, lease_id, false, now))
+        self.tab(tab, |machine, call, now| {
+            machine.release(call, lease_id, ReleaseReason::Completed, false, now);
+        })
     }
 
     pub fn renew(&mut self, tab: usize) -> u32 {
