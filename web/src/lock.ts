@@ -329,7 +329,7 @@ class Machine {
   /** Another tab said something. */
   #hear(news: News): void {
     try {
-      this.tell('news', news.fence, news.owner);
+      this.tell('news', news.fence, news.owner, news.why);
     } catch {
       // It is advice, and another version may say it in other words.
     }
@@ -352,6 +352,7 @@ class Machine {
 interface News {
   readonly fence: number;
   readonly owner?: string;
+  readonly why?: string;
 }
 
 /** The options, in the order in which the rules take them. */

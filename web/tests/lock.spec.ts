@@ -86,9 +86,11 @@ describe('two tabs', () => {
     const tab = new Tab({ webLocks: false, channel });
     const other = new Tab({ beside: tab, webLocks: false, channel });
     await tab.run(tab.lock.acquireProjectLock());
-    await other.run(other.lock.takeOverProjectLock());
+    await other.run(other.lock.takeOverProjectLock({ reason: 'it is on the other screen' }));
     await tab.clock.advance(100);
-    expect(tab.heard().of('lock:readonly-entered')).toMatchObject([{ reason: 'lease-stale' }]);
+    expect(tab.heard().of('lock:readonly-entered')).toMatchObject([
+      { reason: 'lease-stale', lastError: { cause: 'it is on the other screen' } },
+    ]);
     channels[0]?.onmessage?.({ data: { nonsense: true } });
     channels[0]?.onmessage?.({ data: null });
   });

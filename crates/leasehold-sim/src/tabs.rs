@@ -371,7 +371,8 @@ impl World {
     fn hear(&mut self, at: usize, fence: u64, acquired: bool) {
         let Ok(fence) = leasehold_core::Fence::new(fence) else { return };
         let Ok(owner) = Owner::parse("somebody") else { return };
-        let news = if acquired { News::Acquired { owner, fence } } else { News::Released { fence } };
+        let news =
+            if acquired { News::Acquired { owner, fence, why: None } } else { News::Released { fence } };
         let now = self.time();
         self.with(at, |tab| tab.machine.handle_news(&news, now));
     }

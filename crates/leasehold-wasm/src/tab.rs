@@ -304,7 +304,10 @@ fn web_lock(fields: &mut Fields<'_>) -> Result<WebLock, Wrong> {
 fn news(fields: &mut Fields<'_>) -> Result<News, Wrong> {
     let fence = Fence::new(fields.whole()?).map_err(said)?;
     Ok(match fields.maybe_text()? {
-        Some(owner) => News::Acquired { owner: Owner::parse(owner).map_err(said)?, fence },
+        Some(owner) => {
+            let why = fields.maybe_text()?.map(Reason::parse).transpose().map_err(said)?;
+            News::Acquired { owner: Owner::parse(owner).map_err(said)?, fence, why }
+        }
         None => News::Released { fence },
     })
 }

@@ -4,7 +4,7 @@
 use super::event::Event;
 use super::guarded::Action;
 use super::lease::Answer;
-use crate::name::{Fence, Owner};
+use crate::name::{Fence, Owner, Reason};
 
 /// A call of the application, numbered by the shell; its answer comes as [`Effect::Settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,6 +109,8 @@ pub enum News {
         owner: Owner,
         /// Its fence.
         fence: Fence,
+        /// Why it was taken over, if it was.
+        why: Option<Reason>,
     },
     /// Somebody has given it back, or lost it.
     Released {

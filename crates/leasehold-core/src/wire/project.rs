@@ -95,35 +95,26 @@ impl From<FoundView> for Found {
     }
 }
 
-/// What tabs tell each other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "news", rename_all = "camelCase")]
+/// What tabs tell each other: who has the project now; without an owner, that it was given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the same as in `News`
-pub enum NewsView {
-    Acquired { owner: String, fence: u64 },
-    Released { fence: u64 },
+pub struct NewsView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    pub fence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl From<&News> for NewsView {
     fn from(news: &News) -> Self {
         match news {
-            News::Acquired { owner, fence } => {
-                Self::Acquired { owner: owner.as_str().to_owned(), fence: fence.get() }
-            }
-            News::Released { fence } => Self::Released { fence: fence.get() },
-        }
-    }
-}
-
-impl NewsView {
-    /// The news, if they make sense.
-    pub fn news(&self) -> Option<News> {
-        match self {
-            Self::Acquired { owner, fence } => {
-                let owner = crate::name::Owner::parse(owner).ok()?;
-                Some(News::Acquired { owner, fence: Fence::new(*fence).ok()? })
-            }
-            Self::Released { fence } => Some(News::Released { fence: Fence::new(*fence).ok()? }),
+            News::Acquired { owner, fence, why } => Self {
+                owner: Some(owner.as_str().to_owned()),
+                fence: fence.get(),
+                why: why.as_ref().map(|why| why.as_str().to_owned()),
+            },
+            News::Released { fence } => Self { owner: None, fence: fence.get(), why: None },
         }
     }
 }

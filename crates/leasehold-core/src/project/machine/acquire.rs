@@ -332,14 +332,16 @@ impl ProjectLock {
             // Tells the tab that had it, and lets others queue behind this one. It is not waited for.
             web = Some(self.out.request_web(true));
         }
-        let grip = Grip { strategy, via_fallback: acquiring.engaged, web, depth: acquiring.depth, sent };
+        let why = acquiring.take_over.map(|(_, why)| why).filter(|why| !why.as_str().is_empty());
+        let grip = Grip { strategy, via_fallback: acquiring.engaged, web, depth: acquiring.depth, why, sent };
         self.hold(grant, &grip, &acquiring.options, &acquiring.calls, now);
     }
 
     fn hold_without_folder(&mut self, now: Now) {
         let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let Acquiring { calls, depth, options, lease_id, web, engaged, .. } = *acquiring;
-        let grip = Grip { strategy: Strategy::WebLock, via_fallback: engaged, web, depth, sent: now };
+        let grip =
+            Grip { strategy: Strategy::WebLock, via_fallback: engaged, web, depth, why: None, sent: now };
         self.hold_bare(lease_id, &grip, &options, &calls, now);
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Phase, ProjectLock, millis};
-use crate::name::LeaseId;
+use crate::name::{LeaseId, Reason as Why};
 use crate::project::clock::Now;
 use crate::project::effect::{CallId, Effect, Folder, News, State, Ticket, WebLock};
 use crate::project::event::{Attempt, Event, Reason, Warning};
@@ -36,6 +36,8 @@ pub(super) struct Holding {
     pub(super) renewal: Renewal,
     /// How many heartbeats have failed in a row.
     failures: u32,
+    /// Why another tab says that it has taken it over, until the folder says so.
+    pub(super) why: Option<Why>,
 }
 
 /// How a lease was got.
@@ -45,6 +47,8 @@ pub(super) struct Grip {
     pub(super) web: Option<Ticket>,
     /// How many releases will end it.
     pub(super) depth: u32,
+    /// Why it was taken over, if it was.
+    pub(super) why: Option<Why>,
     /// When the request was sent that got it.
     pub(super) sent: Now,
 }
@@ -147,13 +151,15 @@ impl ProjectLock {
             calls: Vec::new(),
             renewal: Renewal::planned(now.steady),
             failures: 0,
+            why: None,
         };
         let next_heartbeat_in = holding.confirm(shown, grant, grip.sent, now);
         let lease = holding.lease.clone();
         self.phase = Phase::Holding(Box::new(holding));
         self.out.emit(Event::Acquired(lease.clone()));
         self.out.emit(Event::RenewScheduled { lease: lease.clone(), next_heartbeat_in });
-        self.out.push(Effect::Broadcast(News::Acquired { owner: lease.owner.clone(), fence: lease.fence }));
+        let news = News::Acquired { owner: lease.owner.clone(), fence: lease.fence, why: grip.why.clone() };
+        self.out.push(Effect::Broadcast(news));
         self.out.settle(calls, &Ok(Settled::Acquired(lease)));
     }
 

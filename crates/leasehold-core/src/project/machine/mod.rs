@@ -283,7 +283,8 @@ impl ProjectLock {
     pub fn handle_news(&mut self, news: &News, now: Now) {
         self.expire(now);
         match (&mut self.phase, news) {
-            (Phase::Holding(holding), News::Acquired { fence, .. }) if *fence > holding.lease.fence => {
+            (Phase::Holding(holding), News::Acquired { fence, why, .. }) if *fence > holding.lease.fence => {
+                holding.why.clone_from(why);
                 self.renew_now(now);
             }
             (Phase::Readonly(readonly), _) => {
@@ -354,7 +355,12 @@ impl ProjectLock {
             Loss::Expired => (Fault::Expired, Reason::RenewFailed),
             Loss::Replaced | Loss::Missing => (Fault::Stale, Reason::LeaseStale),
         };
-        self.lose(ProjectLockError::new(fault, Operation::Renew, holding.options.profile), reason, now);
+        let error = ProjectLockError::new(fault, Operation::Renew, holding.options.profile);
+        let error = match &holding.why {
+            Some(why) if loss == Loss::Replaced => error.said(why.as_str()),
+            _ => error,
+        };
+        self.lose(error, reason, now);
     }
 
     fn lose_to_newer(&mut self, version: u64, now: Now) {

@@ -180,8 +180,14 @@ impl ProjectLock {
         }
         let options = queue.options;
         let lease_id = self.next_lease_id();
-        let grip =
-            Grip { strategy: Strategy::WebLock, via_fallback: false, web: Some(ticket), depth: 1, sent: now };
+        let grip = Grip {
+            strategy: Strategy::WebLock,
+            via_fallback: false,
+            web: Some(ticket),
+            depth: 1,
+            why: None,
+            sent: now,
+        };
         self.hold_bare(lease_id, &grip, &options, &[], now);
     }
 
@@ -204,7 +210,7 @@ impl ProjectLock {
                 }
                 self.out.drop_web(queue.web.ticket().filter(|_| web.is_none()));
                 let via_fallback = strategy != queue.options.strategy;
-                let grip = Grip { strategy, via_fallback, web, depth: 1, sent };
+                let grip = Grip { strategy, via_fallback, web, depth: 1, why: None, sent };
                 self.hold(&grant, &grip, &queue.options, &[], now);
             }
             Outcome::Held(_) => {

@@ -109,7 +109,8 @@ fn a_take_over_is_heard_by_the_tab_that_had_it() {
             world.tab(1, |machine, call, now| machine.take_over(call, &autosave(), Some(seen), why(), now));
         assert!(world.acquired(1, call).fence > seen);
         assert!(!world.holds(0), "it looked when it was told");
-        assert!(world.heard(0, "lock").join("\n").contains(r#""reason":"lease-stale""#));
+        let heard = world.heard(0, "lock").join("\n");
+        assert!(heard.contains(r#""reason":"lease-stale""#) && heard.contains("it is on the other screen"));
         // Whoever saw the old fence is too late.
         let call =
             world.tab(0, |machine, call, now| machine.take_over(call, &autosave(), Some(seen), why(), now));
