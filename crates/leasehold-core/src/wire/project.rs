@@ -3,123 +3,15 @@
 //!
 //! A lease id stands in the clear here: at this door it is in a file that every tab reads.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::name::Fence;
 use crate::project::event::{self, AutosaveEvent, Event, ServiceEvent};
 use crate::project::fault::Cause;
-use crate::project::guarded::{Found, LockFile, Step};
+use crate::project::guarded::Step;
 use crate::project::root::file;
-use crate::project::{Effect, News, ProjectLease, ProjectLockError, Settled, Wanted};
-use crate::time::{StoreTime, whole_millis};
-
-// --- what comes in ---
-
-/// The options of a caller that Rust has to know.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)] // the same as in `Wanted`
-pub struct OptionsView {
-    pub profile: Option<String>,
-    pub max_wait_ms: Option<f64>,
-    pub web_lock_timeout_ms: Option<f64>,
-    pub retry_policy: RetryPolicyView,
-    pub ttl_ms: Option<f64>,
-    pub heartbeat_interval_ms: Option<f64>,
-    /// Another name for the same.
-    pub renew_interval_ms: Option<f64>,
-    pub preferred_strategy: Option<String>,
-    pub reentrant: bool,
-    pub auto_resume: Option<bool>,
-    pub allow_advisory: bool,
-}
-
-/// How attempts follow each other.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)] // the same as in `Wanted`
-pub struct RetryPolicyView {
-    pub initial_delay_ms: Option<f64>,
-    pub max_delay_ms: Option<f64>,
-    pub multiplier: Option<f64>,
-    pub max_attempts: Option<f64>,
-    /// `maxAttempts: Infinity`, which JSON cannot say.
-    pub unlimited: bool,
-}
-
-impl From<OptionsView> for Wanted {
-    fn from(view: OptionsView) -> Self {
-        let retry = view.retry_policy;
-        let unlimited = retry.unlimited.then_some(f64::INFINITY);
-        Self {
-            profile: view.profile,
-            max_wait_ms: view.max_wait_ms,
-            web_lock_timeout_ms: view.web_lock_timeout_ms,
-            initial_delay_ms: retry.initial_delay_ms,
-            max_delay_ms: retry.max_delay_ms,
-            multiplier: retry.multiplier,
-            max_attempts: unlimited.or(retry.max_attempts),
-            ttl_ms: view.ttl_ms,
-            heartbeat_interval_ms: view.renew_interval_ms.or(view.heartbeat_interval_ms),
-            preferred_strategy: view.preferred_strategy,
-            reentrant: view.reentrant,
-            auto_resume: view.auto_resume,
-            allow_advisory: view.allow_advisory,
-        }
-    }
-}
-
-/// What was read under the guard: `.lock` is missing unless `text` or `unreadable` is there.
-#[derive(Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FoundView {
-    /// The text of `.lock`.
-    pub text: Option<String>,
-    /// What the system said when it could not be read.
-    pub unreadable: Option<String>,
-    /// When it was last modified, in milliseconds since 1970.
-    pub modified: Option<u64>,
-    /// The text of the guard.
-    pub guard: String,
-}
-
-impl From<FoundView> for Found {
-    fn from(view: FoundView) -> Self {
-        let modified = view.modified.map(StoreTime::from_millis);
-        let lock = match (view.text, view.unreadable) {
-            (_, Some(said)) => LockFile::Unreadable { modified, said },
-            (Some(text), None) => LockFile::Text { text, modified: modified.unwrap_or_default() },
-            (None, None) => LockFile::Missing,
-        };
-        Self { lock, guard: view.guard }
-    }
-}
-
-/// What tabs tell each other: who has the project now; without an owner, that it was given back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs)] // the same as in `News`
-pub struct NewsView {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    pub fence: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
-impl From<&News> for NewsView {
-    fn from(news: &News) -> Self {
-        match news {
-            News::Acquired { owner, fence, why } => Self {
-                owner: Some(owner.as_str().to_owned()),
-                fence: fence.get(),
-                why: why.as_ref().map(|why| why.as_str().to_owned()),
-            },
-            News::Released { fence } => Self { owner: None, fence: fence.get(), why: None },
-        }
-    }
-}
-
-// --- what goes out ---
+use crate::project::{Effect, News, ProjectLease, ProjectLockError, Settled};
+use crate::time::whole_millis;
 
 /// Something that the shell is to do: `do`, and whatever of the rest it has. What is wanted in a guarded section and what
 /// it came to stay on this side of the border.
@@ -173,6 +65,30 @@ impl From<&Effect> for EffectView {
             }
         }
         view
+    }
+}
+
+/// What tabs tell each other: who has the project now; without an owner, that it was given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // the same as in `News`
+pub struct NewsView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    pub fence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl From<&News> for NewsView {
+    fn from(news: &News) -> Self {
+        match news {
+            News::Acquired { owner, fence, why } => Self {
+                owner: Some(owner.as_str().to_owned()),
+                fence: fence.get(),
+                why: why.as_ref().map(|why| why.as_str().to_owned()),
+            },
+            News::Released { fence } => Self { owner: None, fence: fence.get(), why: None },
+        }
     }
 }
 
