@@ -366,7 +366,7 @@ impl Listeners {
                     let _ = listener.send(last_error.clone());
                 }
             }
-            Event::ReleaseRequested(_) => self.to_loss.clear(),
+            Event::ReleaseRequested { .. } => self.to_loss.clear(),
             _ => {}
         }
     }
