@@ -13,6 +13,8 @@ export type Bytes = Uint8Array<ArrayBuffer>;
 
 /** What the names of held files begin with. */
 const HELD = '.lock.held.';
+/** What the names of files begin with that are being saved; their fence follows. */
+const SAVE = '.lock.save.';
 
 /** What was found under the guard; `.lock` is missing unless it has a text, or a reason why it has none. */
 export interface Found {
@@ -52,6 +54,7 @@ export class ProjectFolder {
   readonly #guarded: boolean;
   readonly #held = new Map<string, AccessHandle>();
   #last: Promise<unknown> = Promise.resolve();
+  #lastSave: Promise<unknown> = Promise.resolve();
 
   constructor(root: Directory, path: readonly string[], clock: Clock, guarded: boolean) {
     this.#root = root;
@@ -67,17 +70,31 @@ export class ProjectFolder {
     return turn;
   }
 
-  /** Writes what is to become `path`, beside it, without the guard: a large file must not keep the other tabs waiting. */
-  async prepare(path: string, mark: number, data: Bytes): Promise<Prepared> {
+  /** Replaces a file if `check` does not object, in the section in which it is swapped. One after the other: of two saves of
+   * a file, the later call is what stays. */
+  save(path: string, fence: number, data: Bytes, check: (section: Section) => Promise<void>): Promise<void> {
+    const turn = this.#lastSave.then(() => this.#save(path, `${SAVE}${fence}`, data, check));
+    this.#lastSave = turn.catch(() => {});
+    return turn;
+  }
+
+  /** Writes it aside without the guard: a large file must not keep the other tabs waiting. */
+  async #save(path: string, aside: string, data: Bytes, check: (section: Section) => Promise<void>): Promise<void> {
     const folder = await opening(() => this.#open());
-    return kind('write', async () => {
-      const names = path.split('/');
-      const name = names.pop() ?? '';
-      const at = await into(folder, names);
-      const file = await at.getFileHandle(`${name}.tmp.${mark}`, { create: true });
-      await fill(file, data);
-      return { swap: () => kind('write', () => takePlace(at, file, name)), drop: () => remove(at, `${name}.tmp.${mark}`) };
-    });
+    const names = path.split('/');
+    const name = names.pop() ?? '';
+    try {
+      const target = await kind('write', () => into(folder, names));
+      const file = await kind('write', () => folder.getFileHandle(aside, { create: true }));
+      await kind('write', () => fill(file, data));
+      await this.guarded(async (section) => {
+        await check(section);
+        await kind('write', () => takePlace(folder, file, target, name));
+      });
+    } catch (error) {
+      await remove(folder, aside).catch(() => {});
+      throw error;
+    }
   }
 
   async #enter<T>(work: (section: Section) => Promise<T>): Promise<T> {
@@ -106,14 +123,6 @@ export class ProjectFolder {
       await new Promise<void>((resolve) => { this.#clock.after(pause * (0.5 + Math.random()), resolve); });
     }
   }
-}
-
-/** A file that is ready to take its place. */
-export interface Prepared {
-  /** Lets it. */
-  swap(): Promise<void>;
-  /** Throws it away. */
-  drop(): Promise<void>;
 }
 
 /** What can be done while one is alone. */
@@ -206,7 +215,7 @@ export class Section {
   async #writeLock(text: string): Promise<void> {
     const file = await this.#folder.getFileHandle('.lock.tmp', { create: true });
     await fill(file, encode(text));
-    await takePlace(this.#folder, file, '.lock');
+    await takePlace(this.#folder, file, this.#folder, '.lock');
   }
 
   async #openHeld(name: string): Promise<void> {
@@ -227,10 +236,13 @@ export class Section {
     this.#held.delete(name);
   }
 
+  /** Removes what dead tabs left: their held files, and what they were saving. */
   async #sweepHeld(keep: string): Promise<void> {
+    const keeps = [keep, SAVE + keep.slice(HELD.length)];
     for await (const name of this.#folder.keys?.() ?? []) {
+      const isOurs = name.startsWith(HELD) || name.startsWith(SAVE);
       // A file that somebody has open cannot be removed.
-      if (name.startsWith(HELD) && name !== keep) await remove(this.#folder, name).catch(() => {});
+      if (isOurs && !keeps.includes(name)) await remove(this.#folder, name).catch(() => {});
     }
   }
 }
@@ -241,38 +253,47 @@ async function into(folder: Directory, names: readonly string[]): Promise<Direct
   return at;
 }
 
+/** Replaces what is in an open file. A write may take less than it is given: what is missing must not become zeros. */
 function write(handle: AccessHandle, bytes: Bytes): void {
-  handle.write(bytes, { at: 0 });
+  for (let at = 0; at < bytes.length;) {
+    const count = handle.write(bytes.subarray(at), { at });
+    if (!(count > 0)) throw new DOMException(`${at} of ${bytes.length} bytes could be written`, 'QuotaExceededError');
+    at += count;
+  }
   handle.truncate(bytes.length);
   handle.flush();
 }
 
 /** Replaces what is in a file. */
 async function fill(file: FileHandle, bytes: Bytes): Promise<void> {
-  if (file.createSyncAccessHandle) {
-    const handle = await file.createSyncAccessHandle();
-    try {
-      write(handle, bytes);
-    } finally {
-      handle.close();
-    }
-  } else {
-    const stream = await file.createWritable?.();
-    await stream?.write(bytes);
-    await stream?.close();
+  if (!file.createSyncAccessHandle) return stream(file, bytes);
+  const handle = await file.createSyncAccessHandle();
+  try {
+    write(handle, bytes);
+  } finally {
+    handle.close();
+  }
+}
+
+/** The same by a writable: the browser fills a file of its own, and swaps it in when it is closed. */
+async function stream(file: FileHandle, bytes: Bytes): Promise<void> {
+  if (!file.createWritable) throw new DOMException('files cannot be written here', 'NotSupportedError');
+  const writable = await file.createWritable();
+  try {
+    await writable.write(bytes);
+    await writable.close();
+  } catch (error) {
+    await writable.abort?.().catch(() => {});
+    throw error;
   }
 }
 
 /** Lets a file take the place of another: after a crash there is the old one or the new one. */
-async function takePlace(folder: Directory, file: FileHandle, name: string): Promise<void> {
-  if (file.move) return file.move(name);
-  // Without `move`, a writable does the same: the browser fills a file of its own and swaps it in when it is closed.
-  const target = await folder.getFileHandle(name, { create: true });
-  if (!target.createWritable) throw new DOMException('files cannot be replaced here', 'NotSupportedError');
-  const stream = await target.createWritable();
-  await stream.write(await (await file.getFile()).arrayBuffer());
-  await stream.close();
-  await remove(folder, file.name);
+async function takePlace(from: Directory, file: FileHandle, folder: Directory, name: string): Promise<void> {
+  if (file.move) return file.move(folder, name);
+  const bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
+  await stream(await folder.getFileHandle(name, { create: true }), bytes);
+  await remove(from, file.name);
 }
 
 /** Removes a file, if it is there. */

@@ -3,7 +3,7 @@
 
 import { errorOf, type ErrorView } from './error.js';
 import { Listeners, type Told } from './event.js';
-import { FolderError, ProjectFolder, type Bytes, type Prepared, type Section, type Step } from './folder.js';
+import { FolderError, ProjectFolder, type Bytes, type Section, type Step } from './folder.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
@@ -228,15 +228,9 @@ class Machine {
     const folder = this.#folder;
     if (!folder) throw new TypeError('there is no folder here to save in: save elsewhere, and check the fence there');
     const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data as Bytes;
-    let file: Prepared | undefined;
     try {
-      file = await folder.prepare(path, lease.fence, bytes);
-      await folder.guarded(async (section) => {
-        await this.#decide(section, 'saveSection', ...claim);
-        await file?.swap();
-      });
+      await folder.save(path, lease.fence, bytes, (section) => this.#decide(section, 'saveSection', ...claim));
     } catch (error) {
-      await file?.drop().catch(() => {});
       if (!(error instanceof FolderError)) throw error;
       // The rules have no better words than the browser for no space, or no permission; for the rest they have.
       if (!(error.cause instanceof DOMException)) this.tell('saveFailed', error.kind, error.message);

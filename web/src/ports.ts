@@ -24,7 +24,7 @@ export interface FileHandle {
   getFile(): Promise<{ lastModified: number; text(): Promise<string>; arrayBuffer(): Promise<ArrayBuffer> }>;
   createSyncAccessHandle?(): Promise<AccessHandle>;
   createWritable?(): Promise<Writable>;
-  move?(name: string): Promise<void>;
+  move?(folder: Directory, name: string): Promise<void>;
 }
 
 /** The part of a `FileSystemSyncAccessHandle` that is used. */
@@ -41,6 +41,7 @@ export interface AccessHandle {
 export interface Writable {
   write(data: BufferSource): Promise<void>;
   close(): Promise<void>;
+  abort?(): Promise<void>;
 }
 
 /** Time. */

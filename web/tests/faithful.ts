@@ -16,7 +16,7 @@ interface Access {
   close(): void;
 }
 type Question = (subject: Subject) => Promise<unknown>;
-type Handle = FileSystemFileHandle & { createSyncAccessHandle(): Promise<Access>; move(name: string): Promise<void> };
+type Handle = FileSystemFileHandle & { createSyncAccessHandle(): Promise<Access>; move(folder: FileSystemDirectoryHandle, name: string): Promise<void> };
 
 /** Each question with its one right answer. */
 export const QUESTIONS: Record<string, { ask: Question; answer: unknown }> = {
@@ -81,20 +81,54 @@ export const QUESTIONS: Record<string, { ask: Question; answer: unknown }> = {
     ask: async ({ root }) => {
       await put(root, 'old', 'old');
       const fresh = await put(root, 'fresh', 'fresh');
-      await fresh.move('old');
+      await fresh.move(root, 'old');
       const text = await (await (await root.getFileHandle('old')).getFile()).text();
       return [text, await errorOf(root.getFileHandle('fresh')), fresh.name];
     },
     answer: ['fresh', 'NotFoundError', 'old'],
   },
+  'a move into another folder replaces, too': {
+    ask: async ({ root }) => {
+      const folder = await root.getDirectoryHandle('folder', { create: true });
+      await put(folder, 'there', 'old');
+      const fresh = await put(root, 'here', 'fresh');
+      await fresh.move(folder, 'there');
+      const text = await (await (await folder.getFileHandle('there')).getFile()).text();
+      return [text, await errorOf(root.getFileHandle('here')), await names(folder)];
+    },
+    answer: ['fresh', 'NotFoundError', ['there']],
+  },
+  'a file is as old as its last write, wherever it moves': {
+    ask: async ({ root }) => {
+      const start = Date.now();
+      const file = await put(root, 'aged', 'text');
+      const written = (await file.getFile()).lastModified;
+      for (const end = Date.now() + 20; Date.now() < end;) await turn();
+      await file.move(root, 'moved');
+      const moved = (await (await root.getFileHandle('moved')).getFile()).lastModified;
+      return [Math.abs(written - start) < 5_000, moved - written];
+    },
+    answer: [true, 0],
+  },
+  'what is in a folder': {
+    ask: async ({ root }) => {
+      const folder = await root.getDirectoryHandle('listed', { create: true });
+      const moved = await put(folder, 'c', '');
+      await Promise.all([put(folder, 'a', ''), put(folder, 'gone', ''), folder.getDirectoryHandle('b', { create: true })]);
+      await folder.removeEntry('gone');
+      await moved.move(folder, 'd');
+      return names(folder);
+    },
+    answer: ['a', 'b', 'd'],
+  },
   'nothing moves while it is open, nor onto something open': {
     ask: async ({ root }) => {
       const [from, to] = [await put(root, 'from', 'a'), await put(root, 'to', 'b')];
       const source = await from.createSyncAccessHandle();
-      const first = await errorOf(from.move('to'));
+      const first = await errorOf(from.move(root, 'to'));
       source.close();
       const target = await to.createSyncAccessHandle();
-      const second = await errorOf(from.move('to'));
+      const second = await errorOf(from.move(root, 'to'));
       target.close();
       return [first, second];
     },
@@ -169,6 +203,14 @@ export const QUESTIONS: Record<string, { ask: Question; answer: unknown }> = {
     },
     answer: ['stolen', 'AbortError'],
   },
+  'a signal goes neither with stealing nor with taking what is available': {
+    ask: async ({ locks }) => {
+      const { signal } = new AbortController();
+      const both = [{ signal, steal: true }, { signal, ifAvailable: true }];
+      return Promise.all(both.map((options) => errorOf(locks.request('signal', options, () => {}))));
+    },
+    answer: ['NotSupportedError', 'NotSupportedError'],
+  },
   'if it is available': {
     ask: async ({ locks }) => {
       const held = await hold(locks, 'available');
@@ -231,6 +273,12 @@ async function put(root: FileSystemDirectoryHandle, name: string, text: string):
   open.write(bytes(text), { at: 0 });
   open.close();
   return file;
+}
+
+async function names(folder: FileSystemDirectoryHandle): Promise<string[]> {
+  const found: string[] = [];
+  for await (const name of folder.keys()) found.push(name);
+  return found.sort();
 }
 
 /** Holds a lock until it is told to release it. */

@@ -200,7 +200,7 @@ describe('saves', () => {
     const tab = new Tab();
     const { lease } = await tab.run(tab.lock.acquireProjectLock());
     await tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'old' }));
-    tab.opfs.fail({ operation: 'write', path: `project/a.tmp.${lease.fence}`, error: 'QuotaExceededError' });
+    tab.opfs.fail({ operation: 'write', path: `project/.lock.save.${lease.fence}`, error: 'QuotaExceededError' });
     const save = tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'new' }));
     await expect(save).rejects.toMatchObject({ name: 'QuotaExceededError' });
     expect(tab.opfs.read('project/a')).toBe('old');
@@ -225,7 +225,7 @@ describe('saves', () => {
     expect(await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'too late' })))).toBe('lease-stale');
     expect(tab.opfs.read('project/a')).toBe('mine');
     expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
-    expect(tab.opfs.files().filter((name) => name.includes('.tmp'))).toEqual([]);
+    expect(tab.opfs.files().filter((name) => name.includes('.lock.save.'))).toEqual([]);
   });
 
   test('a lease of nobody cannot save', async () => {

@@ -47,6 +47,9 @@ export class MockNavigatorLocks {
   request(name: string, options: Options, work: Work): Promise<unknown>;
   async request(name: string, second: Options | Work, third?: Work): Promise<unknown> {
     const [options, work] = typeof second === 'function' ? [{}, second] : [second, third as Work];
+    if (options.signal && (options.steal || options.ifAvailable)) {
+      throw new DOMException('a signal goes neither with steal nor with ifAvailable', 'NotSupportedError');
+    }
     if (options.signal?.aborted) throw options.signal.reason;
     await null;
     const behaviour = this.queue.shift() ?? 'normal';
@@ -67,6 +70,20 @@ export class MockNavigatorLocks {
     const holder = this.#shared.held.get(name);
     this.#shared.held.delete(name);
     holder?.fail(new DOMException('the lock was stolen', 'AbortError'));
+  }
+
+  /** Gives a name to the next one that waits, as if the work of whoever holds it were done. The holder is not told. */
+  release(name: string): void {
+    this.#shared.held.delete(name);
+    this.#next(name);
+  }
+
+  /** Ends every request of this tab that waits for a name, as its own signal does. */
+  abort(name: string): void {
+    const isOwn = (request: Request) => request.name === name && request.client === this.#client;
+    const own = this.#shared.waiting.filter(isOwn);
+    this.#shared.waiting = this.#shared.waiting.filter((request) => !isOwn(request));
+    own.forEach((request) => request.fail(new DOMException('the request was aborted', 'AbortError')));
   }
 
   #enqueue(

@@ -1,12 +1,15 @@
 // An origin private file system in memory, for tests: the same calls, the same errors and the same exclusive handles as in
 // a browser (web/tests/faithful.ts runs on both). It must never be kinder than the real one, or a test proves nothing.
 
+import type { Directory } from '../ports.js';
 import type { FakeClock } from './clock.js';
 
 /** What can be made to fail. */
 export type Operation =
-  | 'getDirectoryHandle' | 'getFileHandle' | 'removeEntry' | 'getFile' | 'createSyncAccessHandle' | 'createWritable'
-  | 'move' | 'read' | 'write' | 'truncate' | 'flush';
+  | 'getDirectoryHandle' | 'getFileHandle' | 'removeEntry' | 'keys' | 'getFile' | 'createSyncAccessHandle'
+  | 'createWritable' | 'move' | 'read' | 'write' | 'truncate' | 'flush' | 'getSize'
+  /** Of a writable: an access handle can always be closed. */
+  | 'close';
 
 /** A fault on purpose. */
 export interface Fault {
@@ -18,6 +21,13 @@ export interface Fault {
   readonly error: string;
   /** How many times; once, when left out. */
   readonly times?: number;
+}
+
+/** An access handle that writes less than it is given, and says so: no exception comes with it. */
+export interface ShortWrite extends Omit<Fault, 'operation' | 'error'> {
+  readonly operation: 'write';
+  /** So many bytes. */
+  readonly short: number;
 }
 
 type Data = ArrayBufferView | ArrayBuffer;
@@ -34,7 +44,7 @@ export class MockOPFS {
   readonly root: MockDirectoryHandle;
   /** @internal */ readonly top: FolderNode = folder();
   readonly #clock: { now(): number };
-  #faults: { fault: Fault; left: number }[] = [];
+  #faults: { fault: Fault | ShortWrite; left: number }[] = [];
 
   constructor(clock: Pick<FakeClock, 'now'> = Date) {
     this.#clock = clock;
@@ -55,8 +65,8 @@ export class MockOPFS {
     };
   }
 
-  /** Makes a call fail. */
-  fail(fault: Fault): void {
+  /** Makes a call fail, or a write come short. */
+  fail(fault: Fault | ShortWrite): void {
     this.#faults.push({ fault, left: fault.times ?? 1 });
   }
 
@@ -123,12 +133,13 @@ export class MockOPFS {
     return this.#clock.now();
   }
 
-  /** @internal Throws when this call was made to fail. */
-  check(operation: Operation, path: string): void {
+  /** @internal Throws when this call was made to fail; answers how many bytes it may write. */
+  check(operation: Operation, path: string): number {
     const found = this.#faults.find(({ fault, left }) =>
       left > 0 && fault.operation === operation && (fault.path ?? path) === path);
-    if (!found) return;
+    if (!found) return Infinity;
     found.left -= 1;
+    if ('short' in found.fault) return found.fault.short;
     throw exception(found.fault.error, `${operation} on ${path} was made to fail`);
   }
 
@@ -215,6 +226,8 @@ export class MockDirectoryHandle {
   }
 
   async *keys(): AsyncIterableIterator<string> {
+    await step(this.#in);
+    this.#in.opfs.check('keys', this.#in.path);
     for (const name of [...this.#in.node.children.keys()]) yield name;
   }
 
@@ -276,6 +289,7 @@ export class MockFileHandle {
       close: async () => {
         await step(this.#in);
         end();
+        opfs.check('close', path);
         Object.assign(node, { bytes: next, mtime: opfs.now() });
         opfs.writes.push(path);
       },
@@ -283,15 +297,16 @@ export class MockFileHandle {
     };
   }
 
-  async move(to: string | MockDirectoryHandle, newName?: string): Promise<void> {
+  async move(to: string | Directory, newName?: string): Promise<void> {
     const node = await this.#step('move');
     const here = { node: this.#in.node, under: parentOf(this.#in.path) };
-    const target = typeof to === 'string' ? here : { node: to.folder, under: to.path };
+    const there = to as MockDirectoryHandle;
+    const target = typeof to === 'string' ? here : { node: there.folder, under: there.path };
     const name = typeof to === 'string' ? to : newName ?? this.name;
     if (name === '') throw new TypeError('no name');
     const path = target.under ? `${target.under}/${name}` : name;
-    const there = target.node.children.get(name);
-    if (isOpen(node) || (there && isOpen(there))) throw exception('NoModificationAllowedError', path);
+    const replaced = target.node.children.get(name);
+    if (isOpen(node) || (replaced && isOpen(replaced))) throw exception('NoModificationAllowedError', path);
     this.#in.node.children.delete(this.name);
     target.node.children.set(name, node);
     this.#in.opfs.writes.push(path);
@@ -333,14 +348,14 @@ export class MockSyncAccessHandle {
   }
 
   read(into: Data, options: { at?: number } = {}): number {
-    const bytes = this.#use('read').bytes.subarray(options.at ?? 0).subarray(0, into.byteLength);
+    const bytes = this.#use('read').node.bytes.subarray(options.at ?? 0).subarray(0, into.byteLength);
     viewOf(into).set(bytes);
     return bytes.length;
   }
 
   write(data: Data, options: { at?: number } = {}): number {
-    const node = this.#use('write');
-    const [bytes, at] = [bytesOf(data), options.at ?? 0];
+    const { node, most } = this.#use('write');
+    const [bytes, at] = [bytesOf(data).subarray(0, most), options.at ?? 0];
     const next = new Uint8Array(Math.max(node.bytes.length, at + bytes.length));
     next.set(node.bytes);
     next.set(bytes, at);
@@ -349,7 +364,7 @@ export class MockSyncAccessHandle {
   }
 
   truncate(size: number): void {
-    const node = this.#use('truncate');
+    const { node } = this.#use('truncate');
     const next = new Uint8Array(size);
     next.set(node.bytes.subarray(0, size));
     this.#changed(next);
@@ -360,7 +375,7 @@ export class MockSyncAccessHandle {
   }
 
   getSize(): number {
-    return this.#use().bytes.length;
+    return this.#use('getSize').node.bytes.length;
   }
 
   close(): void {
@@ -372,11 +387,10 @@ export class MockSyncAccessHandle {
     this.#in.opfs.writes.push(this.#in.path);
   }
 
-  #use(operation?: Operation): FileNode {
+  #use(operation: Operation): { node: FileNode; most: number } {
     const { opfs, tab, node, path } = this.#in;
     if (this.#closed || !tab.alive) throw exception('InvalidStateError', 'the handle is closed');
-    if (operation) opfs.check(operation, path);
-    return node;
+    return { node, most: opfs.check(operation, path) };
   }
 }
 
