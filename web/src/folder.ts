@@ -131,7 +131,6 @@ export class Section {
   readonly #guardFile: FileHandle;
   readonly #guard: AccessHandle | null;
   readonly #held: Map<string, AccessHandle>;
-  #opened: string | undefined;
   #holds = true;
 
   /** @internal */
@@ -169,13 +168,13 @@ export class Section {
     }
   }
 
-  /** Does the steps in order. If one fails that may not, the held file that was opened here is closed, and stays: should
-   * `.lock` name it after all, it shows that its holder is gone. */
+  /** Does the steps in order. If one fails that may not, the held files that they name are closed, and stay: should `.lock`
+   * name one after all, it shows that its holder is gone. */
   async perform(steps: readonly Step[]): Promise<void> {
     try {
       for (const step of steps) await kind('write', () => this.#step(step));
     } catch (error) {
-      if (this.#opened) this.#close(this.#opened);
+      for (const { do: what, name = '' } of steps) if (what === 'openHeld' || what === 'closeHeld') this.#close(name);
       throw error;
     }
   }
@@ -223,7 +222,6 @@ export class Section {
     const file = await this.#folder.getFileHandle(name, { create: true });
     if (!file.createSyncAccessHandle) throw new DOMException('no access handles', 'NotSupportedError');
     this.#held.set(name, await file.createSyncAccessHandle());
-    this.#opened = name;
   }
 
   async #closeHeld(name: string): Promise<void> {

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import type { MockOPFS } from '../src/testing.js';
-import { Tab } from './helpers.js';
+import { Tab, codeOf } from './helpers.js';
 
 const ONCE = { retryPolicy: { maxAttempts: 1 }, webLockTimeoutMs: 50 };
 
@@ -66,6 +66,18 @@ describe('saves of one file at the same time', () => {
     expect([first.status, second.status]).toEqual(['rejected', 'fulfilled']);
     expect(tab.opfs.read('project/a')).toBe('two');
   });
+});
+
+test('a release that fails lets the next one have the project at once', async () => {
+  // A tab could not delete `.lock`, and kept its held file open: all others took it for alive, for 23 more seconds.
+  const tab = new Tab({ webLocks: false });
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  tab.opfs.fail({ operation: 'removeEntry', path: 'project/.lock', error: 'UnknownError', times: 100 });
+  expect(await codeOf(tab.lock.releaseProjectLock({ lease }))).toBe('release-failed');
+  const other = new Tab({ beside: tab, webLocks: false });
+  const { lease: next } = await other.lock.acquireProjectLock(ONCE);
+  const held = tab.opfs.files().filter((name) => name.includes('.held.'));
+  expect(held).toEqual([`project/.lock.held.${next.fence}`]);
 });
 
 describe('what a save was written to', () => {
