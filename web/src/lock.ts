@@ -113,7 +113,8 @@ export class LocalProjectLock implements ProjectLock {
     };
     const machine = Machine.open(this.#surroundings, root, lockName, tell);
     this.#machines.set(key, machine);
-    machine.catch(() => this.#machines.delete(key));
+    const forget = () => this.#machines.delete(key);
+    machine.then(({ isPassing }) => isPassing && forget(), forget);
     return machine;
   }
 
@@ -162,6 +163,8 @@ class Machine {
   readonly #calls = new Map<number, Call>();
   readonly #webLocks = new Map<number, () => void>();
   readonly #own = new Listeners();
+  /** Whether it is of no use, and another one may be. */
+  readonly isPassing: boolean;
   #onReadonly: ProjectLockAcquireOptions['onReadonly'];
   #lastCall = 0;
   #stopTimer = () => {};
@@ -180,6 +183,7 @@ class Machine {
 
   private constructor(rules: Rules, around: Around, root: string, lockName: string, tell: (told: Told) => void) {
     this.#rules = rules;
+    this.isPassing = around.isPassing ?? false;
     this.#clock = around.clock;
     this.#locks = around.locks;
     this.#lockName = lockName;
@@ -365,6 +369,8 @@ interface Around {
   readonly folder: Directory | null;
   readonly guarded: boolean;
   readonly why: string;
+  /** Whether there may be a folder when it is asked for again. */
+  readonly isPassing?: boolean;
   readonly clock: Clock;
   readonly channel: ((name: string) => Channel) | null;
 }
@@ -379,15 +385,16 @@ const systemClock: Clock = {
 };
 
 async function lookAround({ locks, folder, accessHandles, clock = systemClock, channel }: Surroundings): Promise<Around> {
-  const found = folder === undefined ? await privateFiles() : { folder, why: 'no-folder' };
+  const found: Place = folder === undefined ? await privateFiles() : { folder, why: 'no-folder' };
   const broadcast = (name: string) => new BroadcastChannel(name) as Channel;
-  const own = UNAVAILABLE.includes(found.why) ? null : globalThis.navigator?.locks as Locks | undefined ?? null;
+  const own = globalThis.navigator?.locks as Locks | undefined ?? null;
+  const canBe = found.folder || NO_FILES.includes(found.why);
   return {
-    locks: locks === undefined ? own : locks,
+    locks: !canBe ? null : locks === undefined ? own : locks,
     ...found,
     guarded: accessHandles ?? hasAccessHandles(found.folder),
     clock,
-    channel: channelMaker(channel === undefined && 'BroadcastChannel' in globalThis ? broadcast : channel),
+    channel: canBe ? channelMaker(channel === undefined && 'BroadcastChannel' in globalThis ? broadcast : channel) : null,
   };
 }
 
@@ -395,11 +402,13 @@ function channelMaker(channel: Surroundings['channel']): Around['channel'] {
   return typeof channel === 'function' ? channel : channel ? () => channel : null;
 }
 
-/** Where a project cannot be: a Web Lock alone would only pretend. */
-const UNAVAILABLE = ['insecure-context', 'opaque-origin', 'private-window'];
+type Place = Pick<Around, 'folder' | 'why' | 'isPassing'>;
+
+/** Where the Web Lock alone is a lease. Where there are files for other tabs, it would only pretend. */
+const NO_FILES = ['no-folder', 'no-private-file-system'];
 
 /** The private files of the origin, or why there are none. */
-async function privateFiles(): Promise<{ folder: Directory | null; why: string }> {
+async function privateFiles(): Promise<Place> {
   const none = (why: string) => ({ folder: null, why });
   if (globalThis.origin === 'null') return none('opaque-origin');
   if (!globalThis.isSecureContext) return none('insecure-context');
@@ -407,8 +416,9 @@ async function privateFiles(): Promise<{ folder: Directory | null; why: string }
   try {
     return { folder: await navigator.storage.getDirectory() as unknown as Directory, why: '' };
   } catch (error) {
-    // Firefox refuses its private files in a private window.
-    return none((error as Error).name === 'SecurityError' ? 'private-window' : String(error));
+    // Firefox refuses them in a private window, and every browser where the user has blocked the site's data.
+    const isRefused = (error as Error).name === 'SecurityError';
+    return { ...none(isRefused ? 'private-window-or-blocked-storage' : String(error)), isPassing: true };
   }
 }
 

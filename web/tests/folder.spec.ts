@@ -1,7 +1,8 @@
 // What is written, on the doubles: whole, in the order of the calls, and nothing stays behind.
 
-import { describe, expect, test } from 'vitest';
-import type { MockOPFS } from '../src/testing.js';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { createProjectLock } from '../src/index.js';
+import { MockNavigatorLocks, MockOPFS } from '../src/testing.js';
 import { Tab, codeOf } from './helpers.js';
 
 const ONCE = { retryPolicy: { maxAttempts: 1 }, webLockTimeoutMs: 50 };
@@ -117,5 +118,49 @@ describe('what a save was written to', () => {
     const save = tab.lock.commitProjectFile({ lease, path: 'a', data: 'mine' });
     await tab.run(Promise.all([save, tab.lock.acquireProjectLock({ reentrant: true })]));
     expect(tab.opfs.read('project/a')).toBe('mine');
+  });
+});
+
+describe('private files that cannot be had', () => {
+  afterEach(() => { vi.unstubAllGlobals(); });
+
+  /** A browser whose private files fail so often. */
+  function browser(error: string, times: number): MockOPFS {
+    const opfs = new MockOPFS();
+    let left = times;
+    const getDirectory = async () => {
+      if (left-- > 0) throw new DOMException('not now', error);
+      return opfs.root;
+    };
+    vi.stubGlobal('isSecureContext', true);
+    vi.stubGlobal('navigator', { locks: new MockNavigatorLocks(), storage: { getDirectory } });
+    return opfs;
+  }
+
+  // A passing error of the browser counted as "no private files here": the tab was given the Web Lock alone for as long as
+  // it lived, beside another tab that held `.lock`. Both saved.
+  test('are no reason to go without: it is refused, and had the next time', async () => {
+    browser('UnknownError', 1);
+    const lock = createProjectLock({ channel: null });
+    const refused = lock.acquireProjectLock(ONCE);
+    await expect(refused).rejects.toMatchObject({ code: 'fallback-open-failed', cause: 'unavailable(UnknownError: not now)' });
+    const { lease } = await lock.acquireProjectLock(ONCE);
+    expect(lease.guarantee).toBe('exclusive');
+    await lock.releaseProjectLock({ lease });
+  });
+
+  test('because the browser refuses them: it says so', async () => {
+    browser('SecurityError', 1);
+    const refused = createProjectLock({ channel: null }).acquireProjectLock(ONCE);
+    await expect(refused).rejects.toMatchObject({ cause: 'unavailable(private-window-or-blocked-storage)' });
+  });
+
+  test('because there is no such thing: the Web Lock alone is a lease', async () => {
+    vi.stubGlobal('isSecureContext', true);
+    vi.stubGlobal('navigator', { locks: new MockNavigatorLocks() });
+    const lock = createProjectLock({ channel: null });
+    const { lease } = await lock.acquireProjectLock(ONCE);
+    expect(lease.guarantee).toBe('tab-exclusive');
+    await lock.releaseProjectLock({ lease });
   });
 });

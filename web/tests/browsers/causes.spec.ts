@@ -153,6 +153,6 @@ describe.skipIf(!isInstalled('chromium'))('chromium alone', () => {
 test.skipIf(!isInstalled('firefox'))('a private window of Firefox: unavailable', async () => {
   const browser = await start('firefox', { isPrivate: true });
   const tab = await browser.open(`${server.page('private')}?who=x`);
-  expect(await acquire(tab)).toMatchObject({ code: 'fallback-open-failed', cause: 'unavailable(private-window)' });
+  expect(await acquire(tab)).toMatchObject({ code: 'fallback-open-failed', cause: 'unavailable(private-window-or-blocked-storage)' });
   await browser.close();
 });
