@@ -1,11 +1,19 @@
 // The errors that a caller catches. Which one it is, and what it says, the rules decide.
 
+import type { Operation } from './types.js';
+
+/** Which row of the table (docs/browser.md) it is. */
+export type ProjectLockErrorCode =
+  | 'web-lock-unsupported' | 'web-lock-unavailable' | 'web-lock-aborted' | 'acquire-denied' | 'acquire-timeout'
+  | 'fallback-conflict' | 'fallback-open-failed' | 'fallback-read-failed' | 'fallback-write-failed' | 'lease-mismatch'
+  | 'lease-stale' | 'lease-expired' | 'renew-failed' | 'release-failed';
+
 /** An error as the rules tell it, and as it goes from the Worker to the page. */
 export interface ErrorView {
   readonly name: string;
-  readonly code: string;
+  readonly code: ProjectLockErrorCode;
   readonly retryable: boolean;
-  readonly operation: 'acquire' | 'renew' | 'release';
+  readonly operation: Operation;
   readonly message: string;
   readonly said?: string;
   readonly cause?: ErrorView;
@@ -13,17 +21,17 @@ export interface ErrorView {
 
 /** What an error is made of. */
 export interface ErrorParams {
-  readonly code: string;
+  readonly code: ProjectLockErrorCode;
   readonly retryable: boolean;
-  readonly operation?: 'acquire' | 'renew' | 'release';
+  readonly operation?: Operation;
   readonly cause?: unknown;
 }
 
 /** What went wrong with a project lock. */
 export class ProjectLockError extends Error {
-  readonly code: string;
+  readonly code: ProjectLockErrorCode;
   readonly retryable: boolean;
-  readonly operation: 'acquire' | 'renew' | 'release';
+  readonly operation: Operation;
 
   constructor(message: string, params: ErrorParams) {
     super(message, params.cause === undefined ? {} : { cause: params.cause });

@@ -6,14 +6,17 @@ import { Listeners, eventOf } from './event.js';
 import { host } from './host.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
-  Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockEventListener,
+  Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener,
   ProjectLockGrant, ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscription,
   ProjectLockTakeOverOptions,
 } from './types.js';
 import { setWasm } from './wasm.js';
 import { withLock } from './with.js';
 
-export * from './error.js';
+export {
+  LockAcquisitionError, LockConflictError, LockIrrecoverableError, LockReleaseError, LockRenewalError, ProjectLockError,
+  type ErrorParams, type ProjectLockErrorCode,
+} from './error.js';
 export { createProjectLock, type LocalProjectLock, type Surroundings } from './lock.js';
 export type { AccessHandle, Channel, Clock, Directory, FileHandle, Locks, Writable } from './ports.js';
 export type * from './types.js';
@@ -37,7 +40,7 @@ let places: InitOptions = {};
 let far: { postMessage(message: ToHost): void } | undefined;
 let lastCall = 0;
 let watched = false;
-let readonlyListener: ((event: ProjectLockEvent) => void) | undefined;
+let readonlyListener: ProjectLockAcquireOptions['onReadonly'];
 
 /** Says where the parts are. Needed only with a strict content security policy, or a bundler that does not move them. */
 export function init(options: InitOptions): void {
@@ -84,8 +87,8 @@ export function withProjectLock<T>(
 }
 
 /** Hears what happens, in one of three dialects. */
-export function subscribeLockEvents(
-  listener: ProjectLockEventListener, options: { dialect?: Dialect } = {},
+export function subscribeLockEvents<In extends Dialect = 'lock'>(
+  listener: ProjectLockEventListener<In>, options: { dialect?: In } = {},
 ): ProjectLockSubscription {
   return listeners.add(listener, options.dialect);
 }

@@ -74,7 +74,9 @@ export class LocalProjectLock implements ProjectLock {
     await (await this.#machineOf(commit.lease)).commit(commit);
   }
 
-  subscribeLockEvents(listener: ProjectLockEventListener, options: { dialect?: Dialect } = {}): ProjectLockSubscription {
+  subscribeLockEvents<In extends Dialect = 'lock'>(
+    listener: ProjectLockEventListener<In>, options: { dialect?: In } = {},
+  ): ProjectLockSubscription {
     return this.#listeners.add(listener, options.dialect);
   }
 

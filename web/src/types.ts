@@ -1,5 +1,7 @@
 // The words of the package: what an application gives and gets. No behaviour is in here.
 
+import type { ProjectLockError, ProjectLockErrorCode } from './error.js';
+
 /** How the lease was got. */
 export type Strategy = 'web-lock' | 'file-lock';
 
@@ -8,9 +10,6 @@ export type Guarantee = 'exclusive' | 'tab-exclusive' | 'advisory';
 
 /** Which defaults and error codes. */
 export type Profile = 'autosave' | 'service';
-
-/** In which words events are told. */
-export type Dialect = 'lock' | 'service' | 'autosave';
 
 /** A lease on the project. JSON can carry it. */
 export interface ProjectLockLease {
@@ -49,7 +48,7 @@ export interface ProjectLockAcquireOptions {
   readonly renewIntervalMs?: number;
   readonly preferredStrategy?: Strategy;
   /** Called when the project becomes read-only. */
-  readonly onReadonly?: (event: ProjectLockEvent) => void;
+  readonly onReadonly?: (event: ProjectLockReadonlyEvent) => void;
   /** Whether a second acquire in the tab that holds is given the same lease. */
   readonly reentrant?: boolean;
   /** Whether a tab that is read-only takes the project when it becomes free. Left out, it does so only when it lost the
@@ -86,7 +85,7 @@ export interface ProjectLockRenewOptions {
 /** How to release. */
 export interface ProjectLockReleaseOptions {
   readonly lease: ProjectLockLease;
-  readonly reason?: 'completed' | 'aborted' | 'expired';
+  readonly reason?: ReleaseReason;
   readonly force?: boolean;
 }
 
@@ -98,31 +97,94 @@ export interface ProjectFileCommit {
   readonly data: string | Uint8Array;
 }
 
-/** Something that happened; which fields it has depends on its `type` (docs/browser.md). */
-export interface ProjectLockEvent {
-  readonly type: string;
-  readonly operation?: 'acquire' | 'renew' | 'release';
-  readonly strategy?: Strategy;
-  readonly retry?: number;
-  readonly attempt?: number;
-  readonly maxAttempts?: number;
-  readonly delayMs?: number;
-  readonly lease?: ProjectLockLease;
+/** What an error or an event is about. */
+export type Operation = 'acquire' | 'renew' | 'release';
+
+/** Why a project is given back. */
+export type ReleaseReason = 'completed' | 'aborted' | 'expired';
+
+/** Why a tab is read-only. */
+export type ReadonlyReason =
+  | 'fallback-conflict' | 'lease-stale' | 'acquire-timeout' | 'renew-failed' | 'release-failed' | 'irrecoverable';
+
+/** One event for each of these types. */
+type Each<Type extends string, Fields> = Type extends string ? { readonly type: Type } & Fields : never;
+
+/** Something that happened, in dialect `lock`. */
+export type ProjectLockEvent =
+  | {
+    readonly type: 'lock:attempt';
+    readonly operation: Operation;
+    readonly strategy: Strategy;
+    readonly retry: number;
+  }
+  | { readonly type: 'lock:waiting'; readonly retry: number; readonly delayMs: number }
+  | Each<'lock:acquired' | 'lock:renewed' | 'lock:released', { readonly lease: ProjectLockLease }>
+  | { readonly type: 'lock:release-requested'; readonly lease: ProjectLockLease; readonly reason: ReleaseReason }
+  | { readonly type: 'lock:renew-scheduled'; readonly lease: ProjectLockLease; readonly nextHeartbeatInMs: number }
+  | {
+    readonly type: 'lock:warning';
+    readonly warning: 'fallback-engaged' | 'fallback-degraded' | 'heartbeat-delayed' | 'clock-skew';
+    /** For people. */
+    readonly detail: string;
+  }
+  | {
+    readonly type: 'lock:error';
+    readonly operation: Operation;
+    readonly error: ProjectLockError;
+    readonly retryable: boolean;
+  }
+  | ProjectLockReadonlyEvent
+  | { readonly type: 'lock:available' };
+
+/** Nothing may be saved any more. */
+export interface ProjectLockReadonlyEvent {
+  readonly type: 'lock:readonly-entered';
+  readonly reason: ReadonlyReason;
+  readonly lastError: ProjectLockError;
+  /** The lease that is over, if there was one. */
   readonly leaseId?: string;
-  readonly nextHeartbeatInMs?: number;
-  readonly state?: 'acquired' | 'renewed' | 'released';
-  readonly warning?: 'fallback-engaged' | 'fallback-degraded' | 'heartbeat-delayed' | 'clock-skew';
-  readonly detail?: string;
-  /** A `ProjectLockError`; its code alone in dialect `autosave`. */
-  readonly error?: Error | string;
-  readonly retryable?: boolean;
-  readonly reason?: string;
-  readonly lastError?: Error;
+  /** What a person can do where nothing else helps. */
   readonly manualSteps?: string;
 }
 
+/** The same in dialect `service`. */
+export type ProjectLockServiceEvent =
+  | Each<'acquired' | 'renewed' | 'released', { readonly lease: ProjectLockLease }>
+  | Each<'acquire-failed' | 'expired' | 'release-failed', { readonly error: ProjectLockError; readonly attempt?: number }>
+  | { readonly type: 'backoff'; readonly attempt: number; readonly delayMs: number }
+  | { readonly type: 'switch-to-fallback' };
+
+/** The same in dialect `autosave`. */
+export type ProjectLockAutosaveEvent =
+  | { readonly type: 'autosave.lock.stateChanged'; readonly state: 'acquired' | 'renewed' | 'released' }
+  | {
+    readonly type: 'autosave.lock.retry';
+    readonly attempt: number;
+    /** Left out when there is no end to them. */
+    readonly maxAttempts?: number;
+    readonly retryable: boolean;
+  }
+  | {
+    readonly type: 'autosave.lock.error';
+    readonly error: ProjectLockErrorCode;
+    readonly retryable: boolean;
+    readonly leaseId?: string;
+  }
+  | { readonly type: 'autosave.lock.readonly'; readonly reason: 'conflict' | 'timeout' | 'irrecoverable' };
+
+/** What is told in which dialect. */
+export interface ProjectLockEvents {
+  readonly lock: ProjectLockEvent;
+  readonly service: ProjectLockServiceEvent;
+  readonly autosave: ProjectLockAutosaveEvent;
+}
+
+/** In which words events are told. */
+export type Dialect = keyof ProjectLockEvents;
+
 /** Hears events. */
-export type ProjectLockEventListener = (event: ProjectLockEvent) => void;
+export type ProjectLockEventListener<In extends Dialect = 'lock'> = (event: ProjectLockEvents[In]) => void;
 
 /** A subscription. */
 export interface ProjectLockSubscription {
@@ -147,5 +209,7 @@ export interface ProjectLock {
   /** Replaces a file of the project, if the lease is still good: whole, or not at all. */
   commitProjectFile(commit: ProjectFileCommit): Promise<void>;
   /** Hears what happens, in one of three dialects. */
-  subscribeLockEvents(listener: ProjectLockEventListener, options?: { dialect?: Dialect }): ProjectLockSubscription;
+  subscribeLockEvents<In extends Dialect = 'lock'>(
+    listener: ProjectLockEventListener<In>, options?: { dialect?: In },
+  ): ProjectLockSubscription;
 }

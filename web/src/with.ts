@@ -1,7 +1,9 @@
 // `withProjectLock`, over the calls that it is made of.
 
 import { ProjectLockError } from './error.js';
-import type { ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockLease } from './types.js';
+import type {
+  ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockLease, ProjectLockReadonlyEvent,
+} from './types.js';
 
 type Reason = 'completed' | 'aborted';
 type Calls = Pick<ProjectLock, 'acquireProjectLock' | 'releaseProjectLock' | 'subscribeLockEvents'>;
@@ -30,10 +32,9 @@ export async function withLock<T>(
 }
 
 /** Other projects of this page become read-only, too. A Worker that failed takes all leases along: it names none. */
-function isTheEndOf(lease: ProjectLockLease, { type, leaseId, lastError }: ProjectLockEvent): boolean {
-  if (type !== 'lock:readonly-entered') return false;
-  if (leaseId !== undefined) return leaseId === lease.leaseId;
-  return (lastError as ProjectLockError | undefined)?.operation !== 'acquire';
+function isTheEndOf(lease: ProjectLockLease, event: ProjectLockEvent): event is ProjectLockReadonlyEvent {
+  if (event.type !== 'lock:readonly-entered') return false;
+  return event.leaseId === undefined ? event.lastError.operation !== 'acquire' : event.leaseId === lease.leaseId;
 }
 
 function rejection(signal: AbortSignal): Promise<never> {

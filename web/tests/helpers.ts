@@ -1,7 +1,7 @@
 // A tab of the tests in node: a project lock on the doubles, and what its events were.
 
 import { createProjectLock, type Channel, type LocalProjectLock, type ProjectLockError } from '../src/index.js';
-import type { Dialect, ProjectLockEvent } from '../src/types.js';
+import type { Dialect, ProjectLockEvents, ProjectLockLease } from '../src/types.js';
 import { setWasm } from '../src/wasm.js';
 import { EventProbe, FakeClock, MockNavigatorLocks, MockOPFS, settled } from '../src/testing.js';
 
@@ -16,7 +16,7 @@ export class Tab {
   readonly locks: MockNavigatorLocks;
   readonly opfs: MockOPFS;
   readonly lock: LocalProjectLock;
-  readonly #probes = new Map<Dialect, EventProbe>();
+  readonly #probes = new Map<Dialect, EventProbe<ProjectLockEvents[Dialect]>>();
 
   constructor(options: { beside?: Tab; webLocks?: boolean; folder?: boolean; channel?: () => Channel } = {}) {
     const { beside, webLocks = true, folder = true, channel = null } = options;
@@ -33,7 +33,7 @@ export class Tab {
     };
     this.crashAfter = root.crashAfter;
     for (const dialect of ['lock', 'service', 'autosave'] as Dialect[]) {
-      const probe = new EventProbe();
+      const probe = new EventProbe<ProjectLockEvents[Dialect]>();
       this.#probes.set(dialect, probe);
       this.lock.subscribeLockEvents(probe.listener, { dialect });
     }
@@ -45,8 +45,8 @@ export class Tab {
   readonly crashAfter: (steps: number) => void;
 
   /** What was heard in a dialect. */
-  heard(dialect: Dialect = 'lock'): EventProbe {
-    return this.#probes.get(dialect) as EventProbe;
+  heard<In extends Dialect = 'lock'>(dialect?: In): EventProbe<ProjectLockEvents[In]> {
+    return this.#probes.get(dialect ?? 'lock') as never;
   }
 
   /** `.lock`, parsed. */
@@ -66,8 +66,17 @@ export class Tab {
   }
 }
 
+/** An event, whatever it has. */
+interface Loose {
+  readonly type: string;
+  readonly lease?: ProjectLockLease;
+  readonly leaseId?: string;
+  readonly error?: ProjectLockError | string;
+  readonly lastError?: ProjectLockError;
+}
+
 /** Events as a snapshot shows them: what differs from run to run is left out. */
-export function told(events: readonly ProjectLockEvent[]): unknown[] {
+export function told(events: readonly Loose[]): unknown[] {
   return events.map(({ lease, leaseId, error, lastError, ...rest }) => ({
     ...rest,
     ...(lease && { lease: lease.strategy }),
@@ -77,8 +86,14 @@ export function told(events: readonly ProjectLockEvent[]): unknown[] {
   }));
 }
 
-function code(error: Error | string): string {
-  return typeof error === 'string' ? error : (error as ProjectLockError).code;
+/** What a tab was told, in all three dialects. */
+export function story(tab: Tab): unknown {
+  const dialects = ['lock', 'service', 'autosave'] as const;
+  return Object.fromEntries(dialects.map((dialect) => [dialect, told(tab.heard(dialect).events)]));
+}
+
+function code(error: ProjectLockError | string): string {
+  return typeof error === 'string' ? error : error.code;
 }
 
 /** The code of the error that a call ends with. */

@@ -10,8 +10,10 @@ import { expect, test } from 'vitest';
 const web = fileURLToPath(new URL('..', import.meta.url));
 
 const APP = `
-  import { acquireProjectLock, createProjectLock, withProjectLock, ProjectLockError } from 'leasehold';
-  import type { ProjectLockLease } from 'leasehold';
+  import { acquireProjectLock, createProjectLock, subscribeLockEvents, withProjectLock, ProjectLockError } from 'leasehold';
+  import type { ProjectLockErrorCode, ProjectLockLease } from 'leasehold';
+  // @ts-expect-error: how an error is sent is nobody's business
+  import { errorOf } from 'leasehold';
   import { FakeClock, MockNavigatorLocks, MockOPFS } from 'leasehold/testing';
 
   const lease: Promise<ProjectLockLease> = acquireProjectLock({ autoResume: true }).then(({ lease }) => lease);
@@ -19,7 +21,19 @@ const APP = `
   const clock = new FakeClock();
   createProjectLock({ locks: new MockNavigatorLocks(), folder: new MockOPFS(clock).root, clock, channel: null });
   createProjectLock({ locks: navigator.locks, folder: await navigator.storage.getDirectory() });
-  lease.catch((error: unknown) => { if (error instanceof ProjectLockError) console.log(error.code, count); });
+  subscribeLockEvents((event) => {
+    if (event.type === 'lock:acquired') console.log(event.lease.fence);
+    if (event.type === 'lock:readonly-entered') console.log(event.reason, event.lastError.code);
+    // @ts-expect-error: there is no such event in this dialect
+    if (event.type === 'backoff') console.log(event);
+    // @ts-expect-error: not every event has a lease
+    console.log(event.lease);
+  });
+  subscribeLockEvents((event) => { if (event.type === 'backoff') console.log(event.delayMs); }, { dialect: 'service' });
+  const code: ProjectLockErrorCode = 'lease-stale';
+  // @ts-expect-error: there is no such code
+  const wrong: ProjectLockErrorCode = 'lease-stail';
+  lease.catch((error: unknown) => { if (error instanceof ProjectLockError) console.log(error.code === code, count, wrong, errorOf); });
 `;
 
 test.each(['bundler', 'nodenext'])('an application compiles, with module resolution %s', (resolution) => {

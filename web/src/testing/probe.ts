@@ -3,7 +3,7 @@
 import type { ProjectLockEvent } from '../types.js';
 
 /** Records the events of a lock: `subscribeLockEvents(probe.listener)`. */
-export class EventProbe<Event extends object = ProjectLockEvent> {
+export class EventProbe<Event extends { type: string } = ProjectLockEvent> {
   /** What was heard, in order. */
   readonly events: Event[] = [];
   /** Give this to `subscribeLockEvents`. */
@@ -11,12 +11,12 @@ export class EventProbe<Event extends object = ProjectLockEvent> {
 
   /** The kinds of the events, in order. */
   types(): string[] {
-    return this.events.map(typeOf);
+    return this.events.map(({ type }) => type);
   }
 
   /** The events of one kind. */
-  of(type: string): Event[] {
-    return this.events.filter((event) => typeOf(event) === type);
+  of<Type extends Event['type']>(type: Type): Extract<Event, { type: Type }>[] {
+    return this.events.filter((event) => event.type === type) as Extract<Event, { type: Type }>[];
   }
 
   /** Forgets what was heard. */
@@ -26,7 +26,3 @@ export class EventProbe<Event extends object = ProjectLockEvent> {
 }
 
 export { EventProbe as EventCollector };
-
-function typeOf(event: object): string {
-  return String((event as { type?: unknown }).type);
-}

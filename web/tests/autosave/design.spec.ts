@@ -18,7 +18,7 @@ test('normal: Web Lock, lease renewed, released', async () => {
   const renewed = tab.heard().of('lock:renewed').map((event) => event.lease);
   expect(renewed[0]).toMatchObject({ leaseId: lease.leaseId, expiresAt: lease.expiresAt + 20_000 });
   await tab.run(tab.lock.releaseProjectLock({ lease }));
-  expect(tab.heard('autosave').events.map(({ state }) => state)).toEqual(['acquired', 'renewed', 'released']);
+  expect(tab.heard('autosave').of('autosave.lock.stateChanged').map(({ state }) => state)).toEqual(['acquired', 'renewed', 'released']);
 });
 
 test('conflict: Web Lock denied, and another UUID in project/.lock: read-only', async () => {

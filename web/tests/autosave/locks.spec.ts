@@ -3,14 +3,7 @@
 import { expect, test } from 'vitest';
 import type { ProjectLockError } from '../../src/index.js';
 import { settled } from '../../src/testing.js';
-import { OTHER, Tab, codeOf, told } from '../helpers.js';
-
-const DIALECTS = ['lock', 'service', 'autosave'] as const;
-
-/** What was told, in all three dialects. */
-function story(tab: Tab): unknown {
-  return Object.fromEntries(DIALECTS.map((dialect) => [dialect, told(tab.heard(dialect).events)]));
-}
+import { OTHER, Tab, codeOf, story } from '../helpers.js';
 
 test('1 the normal course with a Web Lock: acquire, renew, release', async () => {
   const tab = new Tab();

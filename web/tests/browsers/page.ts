@@ -84,7 +84,8 @@ const tab = {
   /** Waits until this tab has acquired a larger fence than this, and answers which. */
   async acquiredAfter(before: number): Promise<number> {
     for (;;) {
-      const fence = events.filter(({ type }) => type === 'lock:acquired').at(-1)?.event.lease?.fence ?? 0;
+      const fences = events.map(({ event }) => (event.type === 'lock:acquired' ? event.lease.fence : 0));
+      const fence = Math.max(0, ...fences);
       if (fence > before) return fence;
       await new Promise((resolve) => waiting.push({ type: 'lock:acquired', tell: resolve }));
     }
