@@ -1,14 +1,14 @@
 // The package: the functions of a project lock, hosted in a Worker that is started with the first call. Importing it does
 // nothing.
 
-import { errorOf } from './error.js';
-import { Listeners, eventOf } from './event.js';
+import { LockAcquisitionError, errorOf, type ErrorView } from './error.js';
+import { Listeners, tellOne, type Told } from './event.js';
 import { host } from './host.js';
+import { projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
-  Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener,
-  ProjectLockGrant, ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscription,
-  ProjectLockTakeOverOptions,
+  Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
+  ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscription, ProjectLockTakeOverOptions,
 } from './types.js';
 import { setWasm } from './wasm.js';
 import { withLock } from './with.js';
@@ -31,20 +31,33 @@ export interface InitOptions {
 
 interface Call {
   resolve(value: never): void;
-  reject(error: Error): void;
+  reject(error: unknown): void;
+}
+
+interface Far {
+  postMessage(message: ToHost): void;
 }
 
 const listeners = new Listeners();
 const calls = new Map<number, Call>();
+/** Who is told that a project has become read-only. */
+const readonlyListeners = new Map<string, ProjectLockAcquireOptions['onReadonly']>();
+/** The projects that are this page's. */
+const held = new Set<string>();
 let places: InitOptions = {};
-let far: { postMessage(message: ToHost): void } | undefined;
+let far: Far | undefined;
 let lastCall = 0;
 let watched = false;
-let readonlyListener: ProjectLockAcquireOptions['onReadonly'];
 
-/** Says where the parts are. Needed only with a strict content security policy, or a bundler that does not move them. */
+/** Says where the parts are, before the first call. Needed only with a strict content security policy, or a bundler that does
+ * not move them. What is left out stays as it was said before. */
 export function init(options: InitOptions): void {
-  places = options;
+  const next = { ...places, ...options };
+  const address = ({ workerUrl, wasmUrl }: InitOptions) => `${workerUrl} ${wasmUrl}`;
+  if (far && address(next) !== address(places)) {
+    throw new Error('the parts of the project lock are loaded: call init before the first other call');
+  }
+  places = next;
   setWasm(options.wasmUrl);
 }
 
@@ -60,17 +73,20 @@ export function takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): P
 
 /** Keeps the project for longer. Heartbeats do so by themselves. */
 export function renewProjectLock(options: ProjectLockRenewOptions): Promise<ProjectLockLease> {
-  return call('renewProjectLock', options);
+  const { lease, extendByMs } = options;
+  return call('renewProjectLock', { lease: claimOf(lease), extendByMs });
 }
 
 /** Gives the project back. */
 export function releaseProjectLock(options: ProjectLockReleaseOptions): Promise<void> {
-  return call('releaseProjectLock', options);
+  const { lease, reason, force } = options;
+  return call('releaseProjectLock', { lease: claimOf(lease), reason, force });
 }
 
 /** Replaces a file of the project, if the lease is still good: whole, or not at all. */
 export function commitProjectFile(commit: ProjectFileCommit): Promise<void> {
-  return call('commitProjectFile', commit);
+  const { lease, path, data } = commit;
+  return call('commitProjectFile', { lease: claimOf(lease), path, data });
 }
 
 /** Looks again whether the project is free, for a tab that is read-only. */
@@ -94,35 +110,62 @@ export function subscribeLockEvents<In extends Dialect = 'lock'>(
 }
 
 async function acquire(method: Method, options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
-  const { signal, onReadonly, ...rest } = options;
-  readonlyListener = onReadonly ?? readonlyListener;
-  const answer = call<ProjectLockGrant>(method, rest);
+  const { signal, onReadonly, retryPolicy, ...rest } = options;
+  const project = projectOf(options);
+  // A second acquire of the same lease takes nothing from the first.
+  if (onReadonly || !options.reentrant) readonlyListeners.set(project, onReadonly);
+  const answer = call<ProjectLockGrant>(method, { ...rest, retryPolicy: retryPolicy && { ...retryPolicy } });
   const number = lastCall;
-  const abort = () => send({ abort: number });
+  const abort = () => far?.postMessage({ abort: number });
   if (signal?.aborted) abort();
   signal?.addEventListener('abort', abort);
-  return answer.finally(() => signal?.removeEventListener('abort', abort));
+  try {
+    const grant = await answer;
+    if (signal?.aborted) await giveBack(grant, signal);
+    return grant;
+  } finally {
+    signal?.removeEventListener('abort', abort);
+  }
+}
+
+/** The grant was on its way when the caller aborted. */
+async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): Promise<never> {
+  await releaseProjectLock({ lease }).catch(() => {}); // it is tried again in the background
+  const params = { code: 'web-lock-aborted', retryable: false, operation: 'acquire', cause: reason } as const;
+  throw new LockAcquisitionError("acquire: the caller's signal was aborted; acquire again when it is wanted", params);
+}
+
+/** What a lease is known by. The rest of it may be an application's own, which cannot be sent. */
+function claimOf({ leaseId, fence }: ProjectLockLease): object {
+  return { leaseId, fence };
 }
 
 function call<T>(method: Method, options?: object): Promise<T> {
   const number = ++lastCall;
   return new Promise<T>((resolve, reject) => {
     calls.set(number, { resolve, reject });
-    send({ call: number, method, options });
+    try {
+      send({ call: number, method, options });
+    } catch (error) {
+      calls.delete(number);
+      reject(error);
+    }
   });
 }
 
 function send(message: ToHost): void {
   if (!far) {
+    // In a Worker of the application there is no document.
+    const base = globalThis.document?.baseURI ?? globalThis.location?.href;
+    const wasmUrl = places.wasmUrl && new URL(places.wasmUrl, base).href;
     far = start();
-    const wasmUrl = places.wasmUrl && new URL(places.wasmUrl, document.baseURI).href;
     far.postMessage({ wasmUrl });
     if (!watched) watchThePage();
   }
   far.postMessage(message);
 }
 
-function start(): { postMessage(message: ToHost): void } {
+function start(): Far {
   // A sandboxed page can have no Worker. It has no private files either, and is told so in the words of the rules.
   if (globalThis.origin === 'null') return { postMessage: host(hear) };
   // Written like this, bundlers find the Worker and take it along.
@@ -130,44 +173,69 @@ function start(): { postMessage(message: ToHost): void } {
     ? new Worker(places.workerUrl, { type: 'module' })
     : new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
   worker.onmessage = ({ data }: MessageEvent<ToPage>) => hear(data);
-  worker.onerror = (event) => fail(worker, event.message ?? 'it could not be loaded');
+  worker.onerror = (event) => fail(worker, event.message || 'it could not be loaded');
   return worker;
 }
 
 function hear(message: ToPage): void {
   if ('told' in message) {
-    if (message.told.lock.type === 'lock:readonly-entered') readonlyListener?.(eventOf(message.told.lock));
-    return listeners.tell(message.told);
+    const { told, project } = message;
+    if (told.lock.type === 'lock:acquired') held.add(project);
+    if (['lock:released', 'lock:readonly-entered'].includes(told.lock.type)) held.delete(project);
+    return tell(told, [project]);
   }
   const waiting = calls.get(message.call);
   calls.delete(message.call);
   if ('error' in message) waiting?.reject(errorOf(message.error));
-  else if ('thrown' in message) waiting?.reject(message.thrown as Error);
+  else if ('thrown' in message) waiting?.reject(message.thrown);
   else waiting?.resolve(message.value as never);
+}
+
+/** Tells the subscribers, and then those who want to know that one of these projects is read-only. */
+function tell(told: Told, projects: readonly string[]): void {
+  listeners.tell(told);
+  if (told.lock.type !== 'lock:readonly-entered') return;
+  for (const project of projects) {
+    const listener = readonlyListeners.get(project);
+    if (listener) tellOne(listener, told.lock);
+  }
 }
 
 /** The Worker is gone: nobody will answer, and what it held is free. The next call tries a new one. */
 function fail(gone: Worker, why: string): void {
+  if (far !== gone) return;
   gone.terminate();
   far = undefined;
+  const message = `the Worker of the project lock failed (${why}): say where it is with init({ workerUrl })`;
+  const [retryable, code] = [false, 'fallback-open-failed'] as const;
+  const [operation, type] = held.size > 0 ? ['renew', 'expired'] as const : ['acquire', 'acquire-failed'] as const;
+  const error: ErrorView = { name: 'LockIrrecoverableError', code, retryable, operation, message, said: why };
+  const waiting = [...calls.values()];
+  calls.clear();
+  waiting.forEach(({ reject }) => reject(errorOf(error)));
+  held.clear();
+  tell({
+    lock: { type: 'lock:error', operation, error, retryable },
+    service: { type, error },
+    autosave: [
+      { type: 'autosave.lock.error', error: code, retryable },
+      { type: 'autosave.lock.retry', attempt: 1, maxAttempts: 1, retryable },
+    ],
+  }, []);
   const reason = 'irrecoverable';
   const autosave = [{ type: 'autosave.lock.readonly', reason }];
-  hear({ told: { lock: { type: 'lock:readonly-entered', reason, detail: why }, autosave } });
-  for (const waiting of calls.values()) {
-    waiting.reject(new Error(`the Worker of the project lock failed (${why}): say where it is with init({ workerUrl })`));
-  }
-  calls.clear();
+  tell({ lock: { type: 'lock:readonly-entered', reason, lastError: error }, autosave }, [...readonlyListeners.keys()]);
 }
 
 /** A page that is frozen, or kept in the back/forward cache, may come back long after its lease ended. */
 function watchThePage(): void {
   watched = true;
-  const tell = (method: Method) => () => void call(method).catch(() => {});
+  const pass = (method: Method) => () => { if (far) call(method).catch(() => {}); };
   const kept = (work: () => void) => (event: PageTransitionEvent) => { if (event.persisted) work(); };
-  document.addEventListener('freeze', tell('freeze'));
-  document.addEventListener('resume', tell('resume'));
-  addEventListener('pagehide', kept(tell('freeze')));
-  addEventListener('pageshow', kept(tell('resume')));
+  globalThis.document?.addEventListener('freeze', pass('freeze'));
+  globalThis.document?.addEventListener('resume', pass('resume'));
+  globalThis.addEventListener?.('pagehide', kept(pass('freeze')));
+  globalThis.addEventListener?.('pageshow', kept(pass('resume')));
 }
 
 // The compiler sees to it that the package has what a lock has.

@@ -32,6 +32,11 @@ export function createProjectLock(surroundings: Surroundings = {}): LocalProject
 const DEFAULT_ROOT = 'project';
 const DEFAULT_NAME = 'imgponic:project';
 
+/** Which project these options are about. */
+export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: ProjectLockAcquireOptions): string {
+  return JSON.stringify([root, lockName]);
+}
+
 /** All that can be done, by one machine for each folder. */
 export class LocalProjectLock implements ProjectLock {
   readonly #listeners = new Listeners();
@@ -95,8 +100,8 @@ export class LocalProjectLock implements ProjectLock {
     await this.#all((machine) => machine.tell('resumed'));
   }
 
-  /** @internal Hears every event in all dialects. */
-  onTold: ((told: Told) => void) | undefined;
+  /** @internal Hears every event in all dialects, and of which project. */
+  onTold: ((told: Told, project: string) => void) | undefined;
 
   async #all(work: (machine: Machine) => void): Promise<void> {
     const opened = await Promise.allSettled(this.#machines.values());
@@ -104,14 +109,14 @@ export class LocalProjectLock implements ProjectLock {
   }
 
   #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: ProjectLockAcquireOptions): Promise<Machine> {
-    const key = JSON.stringify([root, lockName]);
+    const key = projectOf({ root, lockName });
     const known = this.#machines.get(key);
     if (known) return known;
     const tell = (told: Told) => {
       const { type, lease } = told.lock;
       if (type === 'lock:acquired' && lease) this.#givers.set(lease.leaseId, machine);
       this.#listeners.tell(told);
-      this.onTold?.(told);
+      this.onTold?.(told, key);
     };
     const machine = Machine.open(this.#surroundings, root, lockName, tell);
     this.#machines.set(key, machine);
@@ -199,7 +204,8 @@ class Machine {
   /** Acquires or takes over; the caller's signal ends it. */
   async acquire(how: 'acquire' | 'takeOver', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
     const { signal, onReadonly, seen, reason } = options;
-    this.#onReadonly = onReadonly ?? this.#onReadonly;
+    // A second acquire of the same lease takes nothing from the first.
+    if (onReadonly || !options.reentrant) this.#onReadonly = onReadonly;
     const answer = this.call<ProjectLockLease>(how, ...fieldsOf(options), seen, reason);
     const call = this.#lastCall;
     const abort = () => { this.tell('abort', call); };
