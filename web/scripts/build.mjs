@@ -1,8 +1,8 @@
-// Builds dist/: the modules, minified one by one where they are shared, and their types. `cargo xtask web` compiles the
-// rules and puts leasehold.wasm beside them.
+// Builds dist/: the modules, minified one by one where they are shared, their types, and the licences. `cargo xtask web`
+// compiles the rules and puts leasehold.wasm beside them.
 
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 
@@ -26,6 +26,8 @@ await build({
   minify: true,
   legalComments: 'none',
 });
+
+for (const name of ['LICENSE-APACHE', 'LICENSE-MIT']) copyFileSync(`${web}/../${name}`, `${dist}/${name}`);
 
 const types = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { cwd: web, stdio: 'inherit' });
 process.exitCode = types.status ?? 1;
