@@ -1,4 +1,5 @@
-// Real browsers behind one small interface: Debian's Chromium through playwright-core, its Firefox through puppeteer-core.
+// Real browsers behind one small interface: Debian's Chromium through playwright-core, or through puppeteer-core where tabs
+// are to be hidden; its Firefox through puppeteer-core.
 
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -31,6 +32,9 @@ export interface Tab {
   away(url: string): Promise<void>;
   /** Goes back to the page before, which may come from the back/forward cache. */
   back(): Promise<void>;
+  /** Freezes it while it is hidden, as a browser does after a while; and lets it go on. Chromium with `hides` alone. */
+  freeze(): Promise<void>;
+  thaw(): Promise<void>;
 }
 
 /** One browser with a profile of its own. */
@@ -47,11 +51,20 @@ export function isInstalled(kind: Kind): boolean {
   return existsSync(PROGRAMS[kind]);
 }
 
-/** Starts a browser, in a private window if wanted (Firefox alone). */
-export async function start(kind: Kind, options: { isPrivate?: boolean } = {}): Promise<Browser> {
+/** How to start a browser. */
+interface StartOptions {
+  /** In a private window; Firefox alone. */
+  isPrivate?: boolean;
+  /** With tabs that are hidden when another one is opened, and slow then, as a user's are. */
+  hides?: boolean;
+}
+
+/** Starts a browser. */
+export async function start(kind: Kind, options: StartOptions = {}): Promise<Browser> {
   // Firefox waits for the disk after every change in the private file system. In memory, the tests measure the lock.
   const profile = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'leasehold-'));
-  const browser = await (kind === 'chromium' ? startChromium(profile) : startFirefox(profile, options.isPrivate ?? false));
+  const isPlaywright = kind === 'chromium' && !options.hides;
+  const browser = await (isPlaywright ? startPlaywright(profile) : startPuppeteer(kind, profile, options.isPrivate ?? false));
   return {
     ...browser,
     workers: () => renderersBelow(profile).filter(hasWorker),
@@ -62,7 +75,7 @@ export async function start(kind: Kind, options: { isPrivate?: boolean } = {}): 
   };
 }
 
-async function startChromium(profile: string): Promise<Omit<Browser, 'workers'>> {
+async function startPlaywright(profile: string): Promise<Omit<Browser, 'workers'>> {
   const context = await chromium.launchPersistentContext(profile, {
     executablePath: PROGRAMS.chromium, headless: true, args: CHROMIUM_ARGUMENTS,
     ignoreDefaultArgs: ['--disable-back-forward-cache'],
@@ -84,31 +97,49 @@ async function startChromium(profile: string): Promise<Omit<Browser, 'workers'>>
           (await session()).send('Page.crash').catch(() => {});
           await crashed;
         },
+        freeze: cannot,
+        thaw: cannot,
       };
     },
   };
 }
 
-async function startFirefox(profile: string, isPrivate: boolean): Promise<Omit<Browser, 'workers'>> {
+/** What keeps hidden tabs awake. (Playwright keeps them awake in any case: it tells every tab that it is in front.) */
+const AWAKE = [
+  '--disable-background-timer-throttling', '--disable-renderer-backgrounding', '--disable-backgrounding-occluded-windows',
+];
+
+async function startPuppeteer(kind: Kind, profile: string, isPrivate: boolean): Promise<Omit<Browser, 'workers'>> {
   const browser = await puppeteer.launch({
-    browser: 'firefox', executablePath: PROGRAMS.firefox, headless: true, userDataDir: profile,
-    extraPrefsFirefox: { 'browser.privatebrowsing.autostart': isPrivate },
+    ...(kind === 'chromium'
+      ? { browser: 'chrome', args: CHROMIUM_ARGUMENTS, ignoreDefaultArgs: AWAKE }
+      : { browser: 'firefox', extraPrefsFirefox: { 'browser.privatebrowsing.autostart': isPrivate } }),
+    executablePath: PROGRAMS[kind], headless: true, userDataDir: profile,
   });
   return {
-    kind: 'firefox',
+    kind,
     close: () => browser.close(),
     open: async (url) => {
       const page = await browser.newPage();
       await page.goto(url);
+      const become = async (state: 'frozen' | 'active') => {
+        await (await page.createCDPSession()).send('Page.setWebLifecycleState', { state });
+      };
       return {
         run: (work, argument) => page.evaluate(work as never, argument as never) as never,
         close: () => page.close(),
         away: async (to) => { await page.goto(to); },
         back: () => back(page),
-        crash: () => Promise.reject(new Error('Firefox has no command to crash a tab')),
+        crash: cannot,
+        freeze: () => become('frozen'),
+        thaw: () => become('active'),
       };
     },
   };
+}
+
+function cannot(): Promise<never> {
+  return Promise.reject(new Error('there is no command for it here'));
 }
 
 /** Goes back. A page from the cache never says that it was loaded, so what is waited for is that its script answers. */

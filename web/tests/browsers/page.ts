@@ -91,6 +91,17 @@ const tab = {
     }
   },
 
+  /** Counts for so long how often a timer of 100 ms comes, and what the page was all the while. */
+  async tickFor(ms: number): Promise<{ ticks: number; seen: string[] }> {
+    const seen = new Set<string>([document.visibilityState]);
+    document.addEventListener('visibilitychange', () => seen.add(document.visibilityState));
+    let ticks = 0;
+    for (const end = performance.now() + ms; performance.now() < end; ticks += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    return { ticks, seen: [...seen] };
+  },
+
   /** Waits for an event, and answers when it came. */
   async heard(type: string): Promise<number> {
     const found = events.find((event) => event.type === type);
