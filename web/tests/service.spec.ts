@@ -3,7 +3,7 @@
 
 import { expect, test } from 'vitest';
 import { EventProbe, MockNavigatorLocks, MockOPFS, FakeClock } from '../src/testing.js';
-import { OTHER, Tab, codeOf, told } from './helpers.js';
+import { OTHER, Tab, codeOf, story } from './helpers.js';
 
 const SERVICE = { profile: 'service' } as const;
 
@@ -15,6 +15,7 @@ test('TC-01 a Web Lock that is granted', async () => {
   expect(lease.leaseId).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
   expect(JSON.parse(JSON.stringify(lease))).toEqual(lease);
   expect(tab.heard('service').types()).toEqual(['acquired']);
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('TC-02 no Web Locks: it falls back', async () => {
@@ -25,6 +26,7 @@ test('TC-02 no Web Locks: it falls back', async () => {
   expect(lease.source).toBe('opfs-lock');
   expect(tab.record()).toMatchObject({ version: 1, leaseId: lease.leaseId, ttlSeconds: 15, expiresAt: lease.expiresAt });
   expect(tab.heard('service').types()).toEqual(['switch-to-fallback', 'acquired']);
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('TC-03 a conflict backs off exponentially', async () => {
@@ -36,7 +38,7 @@ test('TC-03 a conflict backs off exponentially', async () => {
   const { lease } = await tab.run(tab.lock.acquireProjectLock(SERVICE));
   expect(lease.acquiredAt - start).toBe(3_000);
   expect(tab.heard('service').of('backoff').map(({ delayMs }) => delayMs)).toEqual([200, 400, 800, 1_600]);
-  expect(told(tab.heard('service').events)).toMatchSnapshot();
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('TC-04 an aborted signal ends the acquire, and never falls back', async () => {
@@ -52,6 +54,7 @@ test('TC-04 an aborted signal ends the acquire, and never falls back', async () 
   await tab.clock.advance(20_000);
   expect(tab.heard('service').types()).toEqual(['acquire-failed']);
   expect((await tab.locks.query()).pending).toEqual([]);
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('TC-05 a renewal extends the lease', async () => {
@@ -62,6 +65,7 @@ test('TC-05 a renewal extends the lease', async () => {
   expect(renewed).toMatchObject({ leaseId: lease.leaseId, fence: lease.fence, expiresAt: lease.expiresAt + 2_000 });
   expect(tab.record()).toMatchObject({ expiresAt: renewed.expiresAt, seq: 2 });
   expect(tab.heard('service').types()).toEqual(['switch-to-fallback', 'acquired', 'renewed']);
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('TC-06 a .lock that cannot be deleted', async () => {
@@ -73,6 +77,7 @@ test('TC-06 a .lock that cannot be deleted', async () => {
   await tab.clock.advance(500);
   expect(tab.heard('service').types().at(-1)).toBe('released');
   expect(tab.opfs.files()).toEqual(['project/.lock.guard']);
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('TC-07 an expired lease is noticed, and must be acquired anew', async () => {
@@ -83,6 +88,7 @@ test('TC-07 an expired lease is noticed, and must be acquired anew', async () =>
   expect(tab.heard('service').types()).toEqual(['switch-to-fallback', 'acquired', 'expired']);
   const { lease: next } = await tab.run(tab.lock.acquireProjectLock(SERVICE));
   expect(next.fence).toBeGreaterThan(lease.fence);
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('the four doubles are there under their names', () => {

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { EventCollector, FakeTimer, MockOPFS } from '../../src/testing.js';
-import { OTHER, Tab, codeOf, told } from '../helpers.js';
+import { OTHER, Tab, codeOf, story } from '../helpers.js';
 
 /** The record of a tab that lives. */
 function foreign(tab: Tab): string {
@@ -18,7 +18,9 @@ test('normal: Web Lock, lease renewed, released', async () => {
   const renewed = tab.heard().of('lock:renewed').map((event) => event.lease);
   expect(renewed[0]).toMatchObject({ leaseId: lease.leaseId, expiresAt: lease.expiresAt + 20_000 });
   await tab.run(tab.lock.releaseProjectLock({ lease }));
-  expect(tab.heard('autosave').of('autosave.lock.stateChanged').map(({ state }) => state)).toEqual(['acquired', 'renewed', 'released']);
+  const states = tab.heard('autosave').of('autosave.lock.stateChanged').map(({ state }) => state);
+  expect(states).toEqual(['acquired', 'renewed', 'released']);
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('conflict: Web Lock denied, and another UUID in project/.lock: read-only', async () => {
@@ -29,17 +31,33 @@ test('conflict: Web Lock denied, and another UUID in project/.lock: read-only', 
   const types = tab.heard('autosave').types();
   expect(types.at(-1)).toBe('autosave.lock.readonly');
   expect(types.at(-2)).toBe('autosave.lock.retry');
-  expect(told(tab.heard('autosave').events)).toMatchSnapshot();
+  expect(story(tab)).toMatchSnapshot();
 });
 
-test('the TTL is over: LockRenewalError, then read-only', async () => {
+test.each(['the tab slept', '.lock and its mtime are old'])(
+  'the TTL is over (%s): LockRenewalError, then read-only', async (why) => {
+    const tab = new Tab({ webLocks: false });
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    if (why === 'the tab slept') {
+      tab.clock.jump(27_000);
+      await tab.clock.advance(1);
+    } else {
+      const old = tab.clock.now() - 30_000;
+      const record = { ...tab.record(), updatedAt: new Date(old).toISOString(), expiresAt: old + 30_000 };
+      tab.opfs.write('project/.lock', JSON.stringify(record), old);
+      await codeOf(tab.run(tab.lock.renewProjectLock({ lease })));
+    }
+    const [error] = tab.heard().of('lock:error').map((event) => event.error);
+    expect([error?.name, error?.code]).toEqual(['LockRenewalError', 'lease-expired']);
+    expect(tab.heard('autosave').types().slice(-2)).toEqual(['autosave.lock.retry', 'autosave.lock.readonly']);
+    expect(story(tab)).toMatchSnapshot();
+  });
+
+test('an old mtime alone does not end a lease: .lock says that it lives', async () => {
   const tab = new Tab({ webLocks: false });
-  await tab.run(tab.lock.acquireProjectLock());
-  tab.clock.jump(27_000);
-  await tab.clock.advance(1);
-  const [error] = tab.heard().of('lock:error').map((event) => event.error as Error);
-  expect(error?.name).toBe('LockRenewalError');
-  expect(tab.heard('autosave').types().slice(-2)).toEqual(['autosave.lock.retry', 'autosave.lock.readonly']);
+  const { lease } = await tab.run(tab.lock.acquireProjectLock());
+  tab.opfs.setMtime('project/.lock', tab.clock.now() - 30_000);
+  await expect(tab.run(tab.lock.renewProjectLock({ lease }))).resolves.toMatchObject({ fence: lease.fence });
 });
 
 test('free after 28 s of 30, by content and by mtime', async () => {
@@ -54,6 +72,7 @@ test('free after 28 s of 30, by content and by mtime', async () => {
   expect(tab.heard().of('lock:warning').map(({ warning }) => warning)).toContain('clock-skew');
   tab.opfs.setMtime('project/.lock', tab.clock.now() - 28_000);
   await expect(tab.run(tab.lock.acquireProjectLock(once))).resolves.toMatchObject({ didFallback: true });
+  expect(story(tab)).toMatchSnapshot();
 });
 
 test('a browser that crashed: the next start finds the old leaseId and takes the project at once', async () => {
@@ -67,6 +86,7 @@ test('a browser that crashed: the next start finds the old leaseId and takes the
   expect(next.clock.now()).toBe(start);
   expect(taken.fence).toBeGreaterThan(lease.fence);
   expect(next.opfs.files()).not.toContain(`project/.lock.held.${lease.fence}`);
+  expect(story(next)).toMatchSnapshot();
 });
 
 test('nothing is written outside of project/, and nothing into a log', async () => {
