@@ -1,4 +1,4 @@
-// Each real cause by which a lock cannot be had, or is lost, in real browsers.
+// Each real cause by which a lock cannot be had, or is lost, and what a page can rely on all the same, in real browsers.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { isInstalled, start, type Browser, type Kind, type Tab } from './browsers.js';
@@ -106,6 +106,26 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     expect(await tab.run(() => globalThis.tab.files(), null)).toEqual(['project']);
     await tab.run(() => globalThis.tab.leave(), null);
     expect(await tab.run(() => globalThis.tab.files('project'), null)).toEqual(['.lock.guard', 'current.json']);
+  });
+
+  test.skipIf(!isInstalled(kind))('saves of one file at the same time: all are made, and the last call stays', async () => {
+    const tab = await open('at-once');
+    expect(await tab.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');
+    const texts = ['x'.repeat(1_000_000), 'two', '', 'the last words'];
+    expect(await tab.run((texts) => globalThis.tab.saveAtOnce(texts), texts)).toEqual(texts.map(() => 'saved'));
+    expect(await tab.run(() => globalThis.tab.read('current.json'), null)).toBe('the last words');
+  });
+
+  test.skipIf(!isInstalled(kind))('a Worker of the application can have the project', async () => {
+    const tab = await open('nested');
+    const guarantee = await tab.run(() => new Promise<unknown>((resolve) => {
+      const worker = new Worker('/bundle/nested.worker.js', { type: 'module' });
+      worker.onerror = ({ message }) => resolve(message);
+      worker.onmessage = ({ data }) => resolve(data);
+      worker.postMessage('go');
+    }), null);
+    expect(guarantee).toBe('exclusive');
+    expect(await tab.run(() => globalThis.tab.read('current.json'), null)).toBe('from a Worker');
   });
 
   test.skipIf(!isInstalled(kind))('a Worker that is not there: the call fails and says what to do', async () => {
