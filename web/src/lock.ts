@@ -104,8 +104,8 @@ export class LocalProjectLock implements ProjectLock {
   onTold: ((told: Told, project: string) => void) | undefined;
 
   async #all(work: (machine: Machine) => void): Promise<void> {
-    const opened = await Promise.allSettled(this.#machines.values());
-    for (const machine of opened) if (machine.status === 'fulfilled') work(machine.value);
+    // Each as soon as it is open: a page that is about to be frozen cannot wait for the slowest.
+    await Promise.allSettled([...this.#machines.values()].map((machine) => machine.then(work)));
   }
 
   #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: ProjectLockAcquireOptions): Promise<Machine> {

@@ -1,7 +1,7 @@
 // What goes wrong beside the lock itself: saves that cannot be checked, listeners that throw, the options of others.
 
 import { expect, test, vi } from 'vitest';
-import { LockRenewalError, ProjectLockError } from '../src/index.js';
+import { createProjectLock, LockRenewalError, ProjectLockError } from '../src/index.js';
 import { Tab, codeOf } from './helpers.js';
 
 /** Somebody takes the guard and keeps it. */
@@ -68,6 +68,22 @@ test('what is wrong with one project is not told to the save of another', async 
   expect([error instanceof TypeError, code]).toEqual([true, 'none']);
   await Promise.all([refused(), tab.lock.freeze()]);
   expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
+});
+
+// A page was frozen while a second project was still being opened: the first one was not given back, because all were told
+// together.
+test('a project that is still being opened keeps no other from being frozen', async () => {
+  const { clock, opfs } = new Tab();
+  const folders = [Promise.resolve(opfs.root), new Promise(() => {})];
+  vi.stubGlobal('isSecureContext', true);
+  vi.stubGlobal('navigator', { storage: { getDirectory: () => folders.shift() } });
+  const lock = createProjectLock({ locks: null, clock, channel: null });
+  await lock.acquireProjectLock();
+  void lock.acquireProjectLock({ root: 'slow' });
+  void lock.freeze();
+  await clock.advance(100);
+  vi.unstubAllGlobals();
+  expect(opfs.read('project/.lock')).toBeNull();
 });
 
 test('a root that is refused leaves no channel open', async () => {
