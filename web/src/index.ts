@@ -41,7 +41,7 @@ interface Far {
 const listeners = new Listeners();
 const calls = new Map<number, Call>();
 /** Who is told that a project has become read-only. */
-const readonlyListeners = new Map<string, ProjectLockAcquireOptions['onReadonly']>();
+const readonlyListeners = new Map<string, NonNullable<ProjectLockAcquireOptions['onReadonly']>>();
 /** The projects that are this page's. */
 const held = new Set<string>();
 let places: InitOptions = {};
@@ -112,8 +112,7 @@ export function subscribeLockEvents<In extends Dialect = 'lock'>(
 async function acquire(method: Method, options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
   const { signal, onReadonly, retryPolicy, ...rest } = options;
   const project = projectOf(options);
-  // A second acquire of the same lease takes nothing from the first.
-  if (onReadonly || !options.reentrant) readonlyListeners.set(project, onReadonly);
+  if (onReadonly) readonlyListeners.set(project, onReadonly);
   const answer = call<ProjectLockGrant>(method, { ...rest, retryPolicy: retryPolicy && { ...retryPolicy } });
   const number = lastCall;
   const abort = () => far?.postMessage({ abort: number });
@@ -121,6 +120,8 @@ async function acquire(method: Method, options: ProjectLockTakeOverOptions): Pro
   signal?.addEventListener('abort', abort);
   try {
     const grant = await answer;
+    // A new lease is not the old listener's; the same one again still is.
+    if (!onReadonly && !options.reentrant) readonlyListeners.delete(project);
     if (signal?.aborted) await giveBack(grant, signal);
     return grant;
   } finally {

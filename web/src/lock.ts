@@ -204,8 +204,7 @@ class Machine {
   /** Acquires or takes over; the caller's signal ends it. */
   async acquire(how: 'acquire' | 'takeOver', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
     const { signal, onReadonly, seen, reason } = options;
-    // A second acquire of the same lease takes nothing from the first.
-    if (onReadonly || !options.reentrant) this.#onReadonly = onReadonly;
+    this.#onReadonly = onReadonly ?? this.#onReadonly;
     const answer = this.call<ProjectLockLease>(how, ...fieldsOf(options), seen, reason);
     const call = this.#lastCall;
     const abort = () => { this.tell('abort', call); };
@@ -213,6 +212,8 @@ class Machine {
     signal?.addEventListener('abort', abort);
     try {
       const lease = await answer;
+      // A new lease is not the old listener's; the same one again still is.
+      if (!options.reentrant) this.#onReadonly = onReadonly;
       return { lease, didFallback: lease.viaFallback };
     } finally {
       signal?.removeEventListener('abort', abort);

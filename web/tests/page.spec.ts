@@ -86,13 +86,16 @@ describe('onReadonly', () => {
     expect(told).toEqual(['a lease-stale', 'b lease-stale']);
   });
 
-  test('of an earlier acquire is not told any more, unless the same lease was acquired again', () => {
+  test('is told until there is another lease', async () => {
     const onReadonly = vi.fn();
-    void page.acquireProjectLock({ onReadonly });
-    void page.acquireProjectLock({ reentrant: true, root: 'project' });
+    await acquired({ onReadonly });
+    await acquired({ reentrant: true, root: 'project' });
+    const refused = page.acquireProjectLock();
+    worker().says({ call: worker().asked().at(-1)?.call ?? 0, error: LAST });
+    await expect(refused).rejects.toMatchObject({ code: 'lease-stale' });
     worker().says({ told: READONLY, project: project() });
     expect(onReadonly).toHaveBeenCalledTimes(1);
-    void page.acquireProjectLock();
+    await acquired();
     worker().says({ told: READONLY, project: project() });
     expect(onReadonly).toHaveBeenCalledTimes(1);
   });
