@@ -421,6 +421,29 @@ describe('a page that was frozen', () => {
     expect(acquired).toHaveLength(2);
     expect(acquired[1]?.lease?.fence).toBeGreaterThan(lease.fence);
   });
+
+  // Chromium freezes the Worker with the page: when both went on, the Worker noticed the end of its lease before it heard
+  // why, and the tab stayed read-only with the project free.
+  test('acquires it anew also if it heard of the freeze when that was over', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.run(tab.lock.acquireProjectLock());
+    tab.clock.jump(120_000);
+    await tab.clock.advance(0);
+    expect(tab.heard().of('lock:readonly-entered')).toMatchObject([{ reason: 'renew-failed' }]);
+    await tab.lock.freeze();
+    await tab.lock.resume();
+    await tab.clock.advance(1_000);
+    expect(tab.heard().of('lock:acquired')[1]?.lease?.fence).toBeGreaterThan(lease.fence);
+  });
+
+  test('and one that was never frozen stays read-only after its machine slept', async () => {
+    const tab = new Tab();
+    await tab.run(tab.lock.acquireProjectLock());
+    tab.clock.jump(120_000);
+    await tab.clock.advance(60_000);
+    expect(tab.heard().of('lock:acquired')).toHaveLength(1);
+    expect(tab.heard().of('lock:available')).toHaveLength(1);
+  });
 });
 
 /** The folder of a browser whose files lack something. */

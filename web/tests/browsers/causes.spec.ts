@@ -171,7 +171,7 @@ test.skipIf(!isInstalled('chromium'))('a tab that is frozen, and its Worker with
   const browser = await start('chromium', { hides: true });
   try {
     const tab = await browser.open(`${server.page('frozen')}?who=tab`);
-    const { lease } = await acquire(tab, { ttlMs: TTL, autoResume: true }) as { lease: ProjectLockLease };
+    const { lease } = await acquire(tab, { ttlMs: TTL }) as { lease: ProjectLockLease };
     const other = await browser.open(`${server.page('frozen')}?who=other`);
     await tab.freeze();
     const { lease: next } = await acquire(other, { webLockTimeoutMs: 2_000, retryPolicy: { maxAttempts: 10 } }) as { lease: ProjectLockLease };

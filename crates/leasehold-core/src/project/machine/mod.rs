@@ -28,6 +28,9 @@ use crate::lease::Claim;
 use crate::name::{self, Fence, LeaseId, Owner};
 use crate::time::{HolderTime, Ttl, whole_millis};
 
+/// How long after its deadline a holder notices that only if nothing of it ran: it was frozen, or its machine slept.
+const OVERSLEPT: Duration = Duration::from_secs(1);
+
 /// The lock of one tab on one folder.
 ///
 /// There are four kinds of method, and every one but a getter brings the time:
@@ -258,8 +261,8 @@ impl ProjectLock {
     /// The page is about to be frozen, or put into the back/forward cache: nobody knows for how long, so what it holds
     /// counts as lost. It is acquired anew when the page comes back, unless the caller said that it never is.
     pub fn handle_frozen(&mut self, now: Now) {
-        self.expire(now);
         self.frozen = true;
+        self.expire(now);
         match &mut self.phase {
             Phase::Holding(holding) => {
                 let error = ProjectLockError::new(Fault::Stale, Operation::Renew, holding.options.profile);
@@ -330,8 +333,12 @@ impl ProjectLock {
         if let Phase::Holding(holding) = &self.phase
             && now.steady >= holding.stop_at
         {
+            let overslept = now.steady.since(holding.stop_at) >= OVERSLEPT;
             let error = ProjectLockError::new(Fault::Expired, Operation::Renew, holding.options.profile);
             self.lose(error, Reason::RenewFailed, now);
+            if let Phase::Readonly(readonly) = &mut self.phase {
+                readonly.overslept = overslept;
+            }
         }
     }
 
@@ -381,7 +388,7 @@ impl ProjectLock {
         self.out.emit(Event::ReadonlyEntered { reason, last_error, lease_id, manual_steps });
         let waits = !matches!(reason, Reason::ReleaseFailed | Reason::Irrecoverable);
         let queue = waits.then(|| Queue::new(*options, self.frozen, now));
-        self.phase = Phase::Readonly(Box::new(Readonly { queue }));
+        self.phase = Phase::Readonly(Box::new(Readonly { queue, overslept: false }));
         if !self.frozen {
             self.look_again(now);
         }

@@ -25,6 +25,8 @@ const LOOK_WHILE_QUEUED: Duration = Duration::from_secs(5);
 pub(super) struct Readonly {
     /// Its place in the queue; absent when waiting would not help.
     pub(super) queue: Option<Queue>,
+    /// Whether the lease was over for so long when that was noticed, that nothing of the page can have run meanwhile.
+    pub(super) overslept: bool,
 }
 
 /// A place in the queue.
@@ -100,9 +102,11 @@ impl Readonly {
         queue.look.is_none().then_some(queue.next_look)
     }
 
-    /// Leaves the queue until the page is back: a page that waits for a lock cannot go into the back/forward cache.
+    /// Leaves the queue until the page is back: a page that waits for a lock cannot go into the back/forward cache. Where
+    /// everything of a page is frozen at once, it may hear of that only afterwards: that was what it lost its lease by.
     pub(super) fn pause(&mut self, out: &mut Out, now: Now) {
         if let Some(queue) = &mut self.queue {
+            queue.resumes |= self.overslept && queue.options.auto_resume.is_none();
             queue.drop_web(out, Web::Unasked);
             (queue.look, queue.next_look) = (None, now.steady);
         }
