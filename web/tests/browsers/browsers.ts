@@ -115,6 +115,8 @@ async function startPuppeteer(kind: Kind, profile: string, isPrivate: boolean): 
       ? { browser: 'chrome', args: CHROMIUM_ARGUMENTS, ignoreDefaultArgs: AWAKE }
       : { browser: 'firefox', extraPrefsFirefox: { 'browser.privatebrowsing.autostart': isPrivate } }),
     executablePath: PROGRAMS[kind], headless: true, userDataDir: profile,
+    // A test that takes too long is ended by the test's own limit: a tab may be asked to wait for ten minutes.
+    protocolTimeout: 0,
   });
   return {
     kind,
