@@ -218,19 +218,30 @@ pub fn python_program(
     }
     let mut make = Command::new("python3");
     let mut fill = Command::new(folder.join("bin/pip"));
-    let steps =
-        [make.args(["-m", "venv", "--clear"]).arg(&folder), fill.args(["install", "--quiet", package])];
-    for step in steps {
-        match watch(step) {
-            Ok(finished) if finished.ok => {}
-            Ok(finished) => {
-                println!("{}", finished.output);
-                return Ok(None);
-            }
-            Err(_) => return Ok(None),
-        }
+    let made = is_done(make.args(["-m", "venv", "--clear"]).arg(&folder));
+    Ok((made && is_done(fill.args(["install", "--quiet", package]))).then_some(program))
+}
+
+/// The same for a program that cargo builds, which takes minutes the first time.
+pub fn built_program(workspace: &Workspace, name: &str, version: &str) -> Result<Option<PathBuf>> {
+    let folder = workspace.target_directory()?.join("tools").join(format!("{name}-{version}"));
+    let program = folder.join("bin").join(name);
+    if works(Command::new(&program).arg("--version")) {
+        return Ok(Some(program));
     }
-    Ok(Some(program))
+    let mut install =
+        workspace.cargo(&["install", "--debug", "--locked", "--version", version, name, "--root"]);
+    // Built quickly rather than to be quick, and in a folder that goes away: it has nothing in common with what we build.
+    Ok(is_done(install.arg(&folder).env_remove("CARGO_TARGET_DIR")).then_some(program))
+}
+
+/// Does a step of an installation, and shows what it said if that did not work.
+fn is_done(step: &mut Command) -> bool {
+    let Ok(finished) = watch(step) else { return false };
+    if !finished.ok {
+        println!("{}", finished.output);
+    }
+    finished.ok
 }
 
 /// The lines of cargo's output that say how far it has come.
