@@ -273,6 +273,29 @@ fn law_02_deleting_or_damaging_the_lock_never_resets_the_fence() {
     assert!(granted(&acquire(&empty(), START + 60_000)).0 > claim.fence.get());
 }
 
+/// A backup, or a copy of one file alone, can bring back a guard that is whole and older than `.lock`. Believed as it was,
+/// it gave the next holder a fence that the current one had already passed: a save of the old holder then looked newer.
+#[test]
+fn law_02_a_whole_but_stale_guard_never_beats_the_fence_in_the_record() {
+    let (found, claim) = held();
+    let stale = Found { lock: found.lock, guard: guard_text(7) };
+    let bids = [
+        (Action::Acquire(bid(2)), Probe::Unknown, START + 60_000),
+        (Action::Acquire(bid(2)), Probe::Free, START + 1),
+        (Action::TakeOver { seen: None, bid: bid(2), reason: Reason::default() }, Probe::Busy, START + 1),
+    ];
+    for (action, probe, now) in bids {
+        let verdict = decide(action.clone(), &stale, probe, now);
+        let next = claim.fence.get() + 1;
+        assert_eq!(granted(&verdict).0, next, "{action:?}");
+        let stored = verdict.steps.iter().find_map(|step| match step {
+            Step::StoreFence { text } => read_guard(text),
+            _ => None,
+        });
+        assert_eq!(stored, Some(next), "{action:?}: the guard is right again");
+    }
+}
+
 #[test]
 fn half_a_guard_is_no_fence() {
     let whole = guard_text(1_794_747_600_001);
