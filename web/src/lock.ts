@@ -1,5 +1,5 @@
 // `createProjectLock`: does what the rules say, on the calling thread. It brings the time, the Web Lock and the files;
-// every decision is made in WebAssembly (leasehold-core, module `project`). It must never know better.
+// every decision is made in WebAssembly (leasehold-project-rules). It must never know better.
 
 import { errorOf, type ErrorView } from './error.js';
 import { Listeners, type Told } from './event.js';

@@ -1,5 +1,5 @@
 // The case table of 000 section 6, through the package and on its doubles. The same table is tried on the rules alone in
-// crates/leasehold-core/tests/rules/project/tables.rs.
+// crates/leasehold-project-rules/tests/rules/tables.rs.
 
 import { expect, test } from 'vitest';
 import { EventProbe, MockNavigatorLocks, MockOPFS, FakeClock } from '../src/testing.js';

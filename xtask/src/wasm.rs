@@ -12,6 +12,10 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// The function that calls the rules. Without it the linker would drop them, and the check would prove nothing.
 const PROBE: &str = "probe";
 
+/// The crates that must ask for nothing, and the example of each that exports [`PROBE`].
+const PROBES: [(&str, &str); 2] =
+    [("leasehold-core", "wasm_probe"), ("leasehold-project-rules", "project_probe")];
+
 /// What a module wants from its host, and offers to it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Surface {
@@ -19,22 +23,26 @@ struct Surface {
     exports: Vec<String>,
 }
 
-/// Builds the probe and looks at it.
+/// Builds the probes and looks at them.
 pub fn stage(workspace: &Workspace) -> Result<Report> {
     tools::ensure_target(workspace, TARGET)?;
-    let args = ["build", "-p", "leasehold-core", "--example", "wasm_probe", "--target", TARGET, "--release"];
-    let finished = tools::watch(&mut workspace.cargo(&args))?;
-    if !finished.ok {
-        println!("{}", finished.output);
-        return Ok(Report::check(false));
+    let mut clean = true;
+    for (name, probe) in PROBES {
+        let args = ["build", "-p", name, "--example", probe, "--target", TARGET, "--release"];
+        let finished = tools::watch(&mut workspace.cargo(&args))?;
+        if !finished.ok {
+            println!("{}", finished.output);
+            return Ok(Report::check(false));
+        }
+        let problems = problems(&surface(&read_probe(workspace, probe)?)?);
+        problems.iter().for_each(|problem| println!("{name}: {problem}"));
+        clean &= problems.is_empty();
     }
-    let problems = problems(&surface(&read_probe(workspace)?)?);
-    problems.iter().for_each(|problem| println!("{problem}"));
-    Ok(Report::check(problems.is_empty()))
+    Ok(Report::check(clean))
 }
 
-fn read_probe(workspace: &Workspace) -> Result<Vec<u8>> {
-    let path = workspace.target_directory()?.join(TARGET).join("release/examples/wasm_probe.wasm");
+fn read_probe(workspace: &Workspace, probe: &str) -> Result<Vec<u8>> {
+    let path = workspace.target_directory()?.join(TARGET).join(format!("release/examples/{probe}.wasm"));
     std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 

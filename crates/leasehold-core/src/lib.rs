@@ -14,7 +14,6 @@ pub mod holder;
 pub mod job;
 pub mod lease;
 pub mod name;
-pub mod project;
 pub mod time;
 pub mod wire;
 

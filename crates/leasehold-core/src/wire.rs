@@ -5,7 +5,6 @@
 
 pub mod documents;
 pub mod jobs;
-pub mod project;
 
 use std::collections::BTreeMap;
 

@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold_core::project::Now;
 use leasehold_core::time::whole_millis;
 use leasehold_core::{HolderTime, StoreTime};
+use leasehold_project_rules::Now;
 
 /// The two clocks of a program.
 pub trait Clock: Send + Sync + 'static {

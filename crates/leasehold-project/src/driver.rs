@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 
 use leasehold_core::lease::Claim;
-use leasehold_core::project::guarded::{Action, Outcome};
-use leasehold_core::project::machine::ProjectLock;
-use leasehold_core::project::{
+use leasehold_core::{Fence, HolderTime, LeaseId, Reason, Ttl};
+use leasehold_project_rules::guarded::{Action, Outcome};
+use leasehold_project_rules::machine::ProjectLock;
+use leasehold_project_rules::{
     Answer, CallId, Effect, Event, IoError, Now, Options, ProjectLease, ReleaseReason, State, Surroundings,
     WebLock,
 };
-use leasehold_core::{Fence, HolderTime, LeaseId, Reason, Ttl};
 
 use crate::clock::Clock;
 use crate::section::{self, Folder};

@@ -11,10 +11,10 @@ use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use leasehold_core::project::guarded::{Action, LockFile, Outcome, Probe, Verdict};
-use leasehold_core::project::root::{self, file};
-use leasehold_core::project::{IoError, IoKind, record};
 use leasehold_core::{Fence, Invalid, StoreTime};
+use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe, Verdict};
+use leasehold_project_rules::root::{self, file};
+use leasehold_project_rules::{IoError, IoKind, record};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 

@@ -34,17 +34,17 @@ pub mod testing;
 
 /// The events of [`Project::subscribe`] in the words of the other two designs: a translation of one event each.
 pub mod dialect {
-    pub use leasehold_core::project::event::{AutosaveEvent, ServiceEvent, autosave, service};
+    pub use leasehold_project_rules::event::{AutosaveEvent, ServiceEvent, autosave, service};
 }
 
 pub use cancel::Cancel;
 pub use clock::{Clock, SystemClock};
 pub use driver::Driver;
 pub use folder::{OpenError, ProjectFolder};
-pub use leasehold_core::project::guarded::{Other, Outcome};
-pub use leasehold_core::project::{
+pub use leasehold_core::{Fence, Invalid, LeaseId, Owner, Reason, StoreTime, Ttl};
+pub use leasehold_project_rules::guarded::{Other, Outcome};
+pub use leasehold_project_rules::{
     Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, State,
 };
-pub use leasehold_core::{Fence, Invalid, LeaseId, Owner, Reason, StoreTime, Ttl};
 pub use project::{Project, ProjectGuard, SaveError};
 pub use section::Folder;

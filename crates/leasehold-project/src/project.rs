@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_core::lease::Claim;
-use leasehold_core::project::guarded::Outcome;
-use leasehold_core::project::{
+use leasehold_core::{Fence, LeaseId, Owner, Reason, Ttl};
+use leasehold_project_rules::guarded::Outcome;
+use leasehold_project_rules::{
     Answer, CallId, Event, Fault, Folder as Kind, IoError, Operation, Options, Profile, ProjectLease,
     ProjectLockError, Settled, Strategy, Surroundings,
 };
-use leasehold_core::{Fence, LeaseId, Owner, Reason, Ttl};
 
 use crate::cancel::Cancel;
 use crate::clock::{Clock, SystemClock};
@@ -387,7 +387,7 @@ fn stopped(operation: Operation, profile: Profile) -> ProjectLockError {
 
 fn gone() -> IoError {
     let said = "the lock's own thread has ended".to_owned();
-    IoError { kind: leasehold_core::project::IoKind::Open, said }
+    IoError { kind: leasehold_project_rules::IoKind::Open, said }
 }
 
 /// A name for this program that tells people where to look for it.

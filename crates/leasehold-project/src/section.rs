@@ -1,12 +1,12 @@
 //! A guarded section, step by step, on whatever folder there is: a real one, or a double. It reads, asks
-//! [`leasehold_core::project::guarded`], and does what it is told, in the order it is told; it never decides anything.
+//! [`leasehold_project_rules::guarded`], and does what it is told, in the order it is told; it never decides anything.
 
 use std::io;
 
-use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
-use leasehold_core::project::record::{self, Content};
-use leasehold_core::project::{IoError, IoKind, root};
 use leasehold_core::{Fence, StoreTime, lease::Claim};
+use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
+use leasehold_project_rules::record::{self, Content};
+use leasehold_project_rules::{IoError, IoKind, root};
 
 use crate::clock::Clock;
 

@@ -22,12 +22,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::project::guarded::{LockFile, Outcome, Probe};
-use leasehold_core::project::{
+use leasehold_core::{Fence, Owner, Reason, StoreTime};
+use leasehold_project_rules::guarded::{LockFile, Outcome, Probe};
+use leasehold_project_rules::{
     Answer, CallId, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLockError,
     Settled, State, Surroundings,
 };
-use leasehold_core::{Fence, Owner, Reason, StoreTime};
 
 use crate::clock::Clock;
 use crate::driver::Driver;
@@ -359,7 +359,7 @@ impl FakeProject {
 }
 
 fn unanswered() -> ProjectLockError {
-    use leasehold_core::project::{Fault, Operation, Profile};
+    use leasehold_project_rules::{Fault, Operation, Profile};
     ProjectLockError::new(Fault::CannotCreate, Operation::Acquire, Profile::Autosave)
         .said("there was no answer")
 }

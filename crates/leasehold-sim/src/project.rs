@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
-use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step};
-use leasehold_core::project::options::usable;
-use leasehold_core::project::record::{Content, Record, guard_text, read, read_guard};
 use leasehold_core::time::{StoreTime, Ttl};
+use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step};
+use leasehold_project_rules::options::usable;
+use leasehold_project_rules::record::{Content, Record, guard_text, read, read_guard};
 
 /// How long a step of time is: as much as clocks may differ.
 const STEP: Duration = Duration::from_secs(2);
@@ -830,7 +830,7 @@ fn stops_after() -> u8 {
 }
 
 fn free_after() -> u8 {
-    small((TTL - leasehold_core::project::record::SKEW).as_secs() / STEP.as_secs())
+    small((TTL - leasehold_project_rules::record::SKEW).as_secs() / STEP.as_secs())
 }
 
 const fn name(want: Want) -> &'static str {

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use leasehold_core::lease::Claim;
 use leasehold_core::name::{Owner, Reason};
-use leasehold_core::project::event::{AutosaveEvent, autosave};
-use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
-use leasehold_core::project::record::{Content, read};
-use leasehold_core::project::{
+use leasehold_core::time::StoreTime;
+use leasehold_project_rules::event::{AutosaveEvent, autosave};
+use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
+use leasehold_project_rules::record::{Content, read};
+use leasehold_project_rules::{
     CallId, Effect, Event, Folder, IoError, IoKind, News, Now, Options, Profile, ProjectLock, ReleaseReason,
     State, Surroundings, Ticket, WebLock,
 };
-use leasehold_core::time::StoreTime;
 use leasehold_store::random::Random;
 
 /// When every world begins: some day in 2026.

@@ -1,5 +1,5 @@
 //! The rules of the project lock for a browser: JSON in, JSON out, through one buffer. There is no logic in here: what a
-//! request means is in `tab.rs`, word for word the contract of `leasehold_core::project`, and what follows from it in core.
+//! request means is in `tab.rs`, word for word the contract of `leasehold_project_rules`, and what follows from it there.
 //!
 //! A host writes a request to the buffer that [`reserve`] gives it, calls [`call`], and reads as many bytes as that says
 //! from where [`answer`] points. One instance of the module is one machine; it imports nothing.

@@ -6,17 +6,17 @@
 
 use leasehold_core::lease::Claim;
 use leasehold_core::name::{Invalid, Reason};
-use leasehold_core::project::event::Event;
-use leasehold_core::project::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Verdict};
-use leasehold_core::project::options::{lease_time, release_reason};
-use leasehold_core::project::root::check_save;
-use leasehold_core::project::{
+use leasehold_core::time::{StoreTime, whole_millis};
+use leasehold_core::{Fence, LeaseId, Owner};
+use leasehold_project_rules::event::Event;
+use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Verdict};
+use leasehold_project_rules::options::{lease_time, release_reason};
+use leasehold_project_rules::root::check_save;
+use leasehold_project_rules::wire::{EffectView, ErrorView, StepView};
+use leasehold_project_rules::{
     CallId, Clock, Effect, Fault, Folder, IoError, IoKind, News, Now, Operation, Options, Profile,
     ProjectLock, ProjectLockError, Root, Surroundings, Ticket, Wanted, WebLock,
 };
-use leasehold_core::time::{StoreTime, whole_millis};
-use leasehold_core::wire::project::{EffectView, ErrorView, StepView};
-use leasehold_core::{Fence, LeaseId, Owner};
 use serde::Serialize;
 
 use crate::fields::{Fields, Wrong};

@@ -9,6 +9,5 @@ mod holder;
 mod jobs;
 mod model;
 mod names;
-mod project;
 mod table;
 mod world;

@@ -3,9 +3,9 @@
 use std::io;
 
 use leasehold_core::Fence;
-use leasehold_core::project::guarded::{LockFile, Probe};
 use leasehold_project::testing::MockFolder;
 use leasehold_project::{Folder, ProjectFolder};
+use leasehold_project_rules::guarded::{LockFile, Probe};
 
 fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::lease::Claim;
-use leasehold_core::project::guarded::{Action, After, Grant, Loss, Outcome};
-use leasehold_core::project::{IoKind, record};
 use leasehold_project::{Fence, Folder, ProjectFolder};
+use leasehold_project_rules::guarded::{Action, After, Grant, Loss, Outcome};
+use leasehold_project_rules::{IoKind, record};
 use tempfile::TempDir;
 
 use crate::child::{self, Child};

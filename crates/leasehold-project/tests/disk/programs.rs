@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold_core::project::iso;
 use leasehold_project::testing::{FakeProject, MockFolder};
 use leasehold_project::{
     Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason, SaveError, State,
     SystemClock,
 };
+use leasehold_project_rules::iso;
 
 use crate::child::{self, Child};
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::lease::Bid;
-use leasehold_core::project::guarded::{Action, After, Outcome};
 use leasehold_core::{LeaseId, Meta, Owner, Ttl};
 use leasehold_project::ProjectFolder;
+use leasehold_project_rules::guarded::{Action, After, Outcome};
 
 use crate::child::{self, Child};
 use crate::times;

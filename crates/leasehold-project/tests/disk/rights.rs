@@ -4,8 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use leasehold_core::project::guarded::{Action, Outcome};
 use leasehold_project::{Options, Project, ProjectFolder};
+use leasehold_project_rules::guarded::{Action, Outcome};
 use tempfile::TempDir;
 
 use crate::child::{self, Child, NOBODY};

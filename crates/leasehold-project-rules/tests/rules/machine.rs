@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use leasehold_core::lease::Claim;
 use leasehold_core::name::{Fence, Reason};
-use leasehold_core::project::guarded::{Action, Grant, Loss, Outcome};
-use leasehold_core::project::options::{Wanted, heartbeat_of, usable};
-use leasehold_core::project::{
+use leasehold_core::time::{HolderTime, StoreTime, Ttl};
+use leasehold_project_rules::guarded::{Action, Grant, Loss, Outcome};
+use leasehold_project_rules::options::{Wanted, heartbeat_of, usable};
+use leasehold_project_rules::{
     CallId, Effect, Folder, Guarantee, Now, Options, Profile, ReleaseReason, Settled, State, Strategy, fault,
 };
-use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 
 use super::world::{START, Trouble, Web, World, foreign};
 

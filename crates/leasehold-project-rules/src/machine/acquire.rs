@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
+use leasehold_core::lease::Bid;
+use leasehold_core::name::{Fence, LeaseId, Meta, Reason as Why};
+use leasehold_core::time::HolderTime;
+
 use super::hold::Grip;
 use super::{Phase, ProjectLock, newer};
-use crate::lease::Bid;
-use crate::name::{Fence, LeaseId, Meta, Reason as Why};
-use crate::project::clock::Now;
-use crate::project::effect::{CallId, Folder, IoError, IoKind, State, Ticket, WebLock};
-use crate::project::event::{Attempt, Event, Reason, Warning};
-use crate::project::fault::{Fault, Operation, ProjectLockError};
-use crate::project::guarded::{Action, Grant, Outcome};
-use crate::project::lease::Settled;
-use crate::project::options::{Options, Strategy, usable};
-use crate::time::HolderTime;
+use crate::clock::Now;
+use crate::effect::{CallId, Folder, IoError, IoKind, State, Ticket, WebLock};
+use crate::event::{Attempt, Event, Reason, Warning};
+use crate::fault::{Fault, Operation, ProjectLockError};
+use crate::guarded::{Action, Grant, Outcome};
+use crate::lease::Settled;
+use crate::options::{Options, Strategy, usable};
 
 /// What a caller wants.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::{HolderTime, StoreTime};
+use leasehold_core::time::{HolderTime, StoreTime};
 
 /// What the clocks say. Every call brings its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Phase, ProjectLock, millis};
-use crate::name::{LeaseId, Reason as Why};
-use crate::project::clock::Now;
-use crate::project::effect::{CallId, Effect, Folder, News, State, Ticket, WebLock};
-use crate::project::event::{Attempt, Event, Reason, Warning};
-use crate::project::fault::{Fault, Operation, ProjectLockError};
-use crate::project::guarded::{Action, Grant, Outcome};
-use crate::project::lease::{Guarantee, ProjectLease, Settled};
-use crate::project::options::{Options, RENEW_RETRY, Strategy, heartbeat_of, usable};
-use crate::time::{HolderTime, Ttl};
+use leasehold_core::name::{LeaseId, Reason as Why};
+use leasehold_core::time::{HolderTime, Ttl};
 
-use super::{Over, claim_of};
+use super::{Over, Phase, ProjectLock, claim_of, millis};
+use crate::clock::Now;
+use crate::effect::{CallId, Effect, Folder, News, State, Ticket, WebLock};
+use crate::event::{Attempt, Event, Reason, Warning};
+use crate::fault::{Fault, Operation, ProjectLockError};
+use crate::guarded::{Action, Grant, Outcome};
+use crate::lease::{Guarantee, ProjectLease, Settled};
+use crate::options::{Options, RENEW_RETRY, Strategy, heartbeat_of, usable};
 
 /// How many heartbeats in a row may fail: the next one is the last.
 const FAILED_HEARTBEATS: u32 = 2;

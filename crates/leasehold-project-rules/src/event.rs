@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use leasehold_core::name::LeaseId;
+
 use super::effect::ReleaseReason;
 use super::fault::{Fault, Operation, ProjectLockError};
 use super::lease::ProjectLease;
 use super::options::Strategy;
-use crate::name::LeaseId;
 
 /// Something that happened, in the canonical dialect `lock`.
 #[derive(Clone, Debug, PartialEq, Eq)]

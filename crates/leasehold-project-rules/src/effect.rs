@@ -1,10 +1,11 @@
 //! The words between the machine and its shell: what the shell is to do, and what it reports. Plain data; nothing here
 //! decides anything.
 
+use leasehold_core::name::{Fence, Owner, Reason};
+
 use super::event::Event;
 use super::guarded::Action;
 use super::lease::Answer;
-use crate::name::{Fence, Owner, Reason};
 
 /// A call of the application, numbered by the shell; its answer comes as [`Effect::Settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

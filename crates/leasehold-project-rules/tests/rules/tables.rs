@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::project::{Options, Profile, State, Strategy};
+use leasehold_project_rules::{Options, Profile, State, Strategy};
 
 use super::world::{START, Trouble, Web, World, foreign};
 
@@ -19,7 +19,7 @@ fn autosave() -> Options {
 fn snapshot(name: &str, world: &World, tab: usize) {
     let part = |dialect| format!("# {dialect}\n{}\n", world.heard(tab, dialect).join("\n"));
     let heard: String = ["lock", "service", "autosave"].map(part).join("\n");
-    let path = format!("{}/tests/rules/project/snapshots/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/tests/rules/snapshots/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&path, &heard).unwrap();
     }
@@ -66,7 +66,7 @@ fn tc_03_a_conflict_backs_off_exponentially() {
         .events
         .iter()
         .filter_map(|event| match event {
-            leasehold_core::project::Event::Waiting { delay, .. } => Some(delay.as_millis()),
+            leasehold_project_rules::Event::Waiting { delay, .. } => Some(delay.as_millis()),
             _ => None,
         })
         .collect();
@@ -80,7 +80,7 @@ fn tc_04_an_aborted_signal_ends_the_acquire_and_never_falls_back() {
     world.acquire(0, &service());
     let call = world.acquire(1, &service());
     world.advance(100);
-    let aborted = leasehold_core::project::CallId(call);
+    let aborted = leasehold_project_rules::CallId(call);
     world.tab(1, |machine, _, now| machine.abort(aborted, now));
     assert_eq!(world.code(1, call), "web-lock-aborted");
     assert_eq!(world.types(1, "service"), ["acquire-failed"]);

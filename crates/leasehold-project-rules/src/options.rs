@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use leasehold_core::backoff::Backoff;
+use leasehold_core::name::Invalid;
+use leasehold_core::time::{Ttl, whole_millis};
+
 use super::effect::ReleaseReason;
 use super::record::{HOLDER_MARGIN, SKEW};
-use crate::backoff::Backoff;
-use crate::name::Invalid;
-use crate::time::{Ttl, whole_millis};
 
 /// The name of the Web Lock, unless the caller chooses another.
 pub const LOCK_NAME: &str = "imgponic:project";

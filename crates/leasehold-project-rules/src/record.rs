@@ -1,15 +1,16 @@
 //! `project/.lock` and `project/.lock.guard`: what stands in them, and what it means. The record becomes a [`Slot`] and
-//! goes through [`crate::lease::decide`] like every other; nothing here decides who holds the project.
+//! goes through [`leasehold_core::lease::decide`] like every other; nothing here decides who holds the project.
 //!
 //! Reading must never fail on anything that a file can contain: what is no record is [`Content::Damaged`].
 
 use std::time::Duration;
 
+use leasehold_core::lease::{Lease, Slot};
+use leasehold_core::name::{Fence, LeaseId, Meta, Owner};
+use leasehold_core::time::{StoreTime, Ttl};
+
 use super::iso;
 use super::json::{self, Value};
-use crate::lease::{Lease, Slot};
-use crate::name::{Fence, LeaseId, Meta, Owner};
-use crate::time::{StoreTime, Ttl};
 
 /// The version of `.lock` that is written here, and the newest that is understood.
 pub const VERSION: u32 = 1;

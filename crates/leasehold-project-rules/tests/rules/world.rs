@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::Owner;
-use leasehold_core::project::guarded::{Found, LockFile, Outcome, Probe, Section, Step};
-use leasehold_core::project::record::Record;
-use leasehold_core::project::{
+use leasehold_core::time::StoreTime;
+use leasehold_project_rules::guarded::{Found, LockFile, Outcome, Probe, Section, Step};
+use leasehold_project_rules::record::Record;
+use leasehold_project_rules::wire::DialectsView;
+use leasehold_project_rules::{
     Answer, CallId, Effect, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLock,
     ReleaseReason, Settled, Surroundings, Ticket, WebLock,
 };
-use leasehold_core::time::StoreTime;
-use leasehold_core::wire::project::DialectsView;
 
 /// When every world begins: 2026-11-15T13:00:00Z.
 pub const START: u64 = 1_794_747_600_000;
@@ -291,7 +291,7 @@ impl Folder {
     fn run(
         &mut self,
         tab: usize,
-        action: &leasehold_core::project::guarded::Action,
+        action: &leasehold_project_rules::guarded::Action,
         now: u64,
     ) -> Result<(Outcome, bool), IoError> {
         let fails = |kind, said: &str| Err(IoError { kind, said: said.into() });
@@ -367,8 +367,8 @@ impl Folder {
     /// What `.lock` says.
     pub fn record(&self) -> Record {
         let (text, _) = self.lock.as_ref().expect("a .lock");
-        match leasehold_core::project::record::read(text) {
-            leasehold_core::project::record::Content::Record(record) => record,
+        match leasehold_project_rules::record::read(text) {
+            leasehold_project_rules::record::Content::Record(record) => record,
             other => panic!("{other:?}"),
         }
     }
@@ -376,7 +376,7 @@ impl Folder {
 
 /// The `.lock` of somebody else.
 pub fn foreign(updated: u64) -> String {
-    let at = leasehold_core::project::iso::write(updated);
+    let at = leasehold_project_rules::iso::write(updated);
     format!(
         r#"{{"version":1,"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","owner":"other-tab","updatedAt":"{at}","ttlSeconds":30}}"#
     )

@@ -1,7 +1,7 @@
 //! Where a project may be. Nothing is ever written outside of its folder, and the folder is never one that belongs to
 //! the Collector, the Analyzer or a log: a `.lock` there would end up in somebody's statistics.
 
-use crate::name::Invalid;
+use leasehold_core::name::Invalid;
 
 /// Folders that others watch.
 const FOREIGN: [&str; 3] = ["collector", "analyzer", "workflow-cookbook"];
@@ -11,7 +11,7 @@ const LOGS: [&str; 2] = ["log", "logs"];
 
 /// The names of the files of the lock, below the root.
 pub mod file {
-    use crate::name::Fence;
+    use leasehold_core::name::Fence;
 
     /// Who holds the project.
     pub const LOCK: &str = ".lock";

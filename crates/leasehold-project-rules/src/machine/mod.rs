@@ -15,6 +15,10 @@ use hold::Holding;
 use queue::{Queue, Readonly};
 use release::{Cleanup, Releasing};
 
+use leasehold_core::lease::Claim;
+use leasehold_core::name::{self, Fence, LeaseId, Owner};
+use leasehold_core::time::{HolderTime, Ttl, whole_millis};
+
 use super::clock::Now;
 use super::effect::{
     CallId, Effect, IoError, IoKind, News, ReleaseReason, State, Surroundings, Ticket, WebLock,
@@ -24,9 +28,6 @@ use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::{Action, Loss, Outcome};
 use super::lease::{Answer, ProjectLease, Settled};
 use super::options::{Options, Profile};
-use crate::lease::Claim;
-use crate::name::{self, Fence, LeaseId, Owner};
-use crate::time::{HolderTime, Ttl, whole_millis};
 
 /// How long after its deadline a holder notices that only if nothing of it ran: it was frozen, or its machine slept.
 const OVERSLEPT: Duration = Duration::from_secs(1);

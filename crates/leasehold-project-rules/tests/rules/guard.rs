@@ -2,11 +2,11 @@
 
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
-use leasehold_core::project::guarded::{
+use leasehold_core::time::{StoreTime, Ttl};
+use leasehold_project_rules::guarded::{
     Action, After, Found, LockFile, Loss, Outcome, Probe, Section, Step, Verdict,
 };
-use leasehold_core::project::record::{self, Content, Record, guard_text, read_guard};
-use leasehold_core::time::{StoreTime, Ttl};
+use leasehold_project_rules::record::{self, Content, Record, guard_text, read_guard};
 
 use super::world::{START, foreign};
 
@@ -114,7 +114,7 @@ fn what_is_written_is_the_union_of_the_shapes_and_comes_back() {
 /// A page loads its own reader instead of a library's: it must understand the same texts.
 #[test]
 fn the_reader_agrees_with_a_library_on_what_is_json() {
-    use leasehold_core::project::json::{Value, members, quoted};
+    use leasehold_project_rules::json::{Value, members, quoted};
     let (found, _) = held();
     let LockFile::Text { text, .. } = &found.lock else { panic!() };
     let mut random = 7_u64;

@@ -1,9 +1,10 @@
 //! A lease on a project, as its holder sees it. Plain data, made by the machine and never changed by anybody else.
 
+use leasehold_core::name::{Fence, LeaseId, Owner};
+use leasehold_core::time::{StoreTime, Ttl};
+
 use super::fault::ProjectLockError;
 use super::options::Strategy;
-use crate::name::{Fence, LeaseId, Owner};
-use crate::time::{StoreTime, Ttl};
 
 /// A lease on the project folder.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The lock on a project folder, shared by browser tabs and programs: everything that can be known without doing IO.
+//! The rules of the lock on a project folder, shared by browser tabs and programs: everything that can be decided without
+//! doing IO.
 //!
 //! `project/.lock`, changed only under the guard, is the one authority. The Web Lock is a queue, and tells early that its
 //! holder died; it is never ownership. Nothing in here reads a clock, does IO or draws a random number.
@@ -42,6 +43,8 @@
 //! The guard is never bypassed, held files are probed only under it, and the held file of a lease stays open from
 //! `OpenHeld` to `CloseHeld`. `docs/project-lock.md` says why each of these is needed.
 
+#![forbid(unsafe_code)]
+
 pub mod clock;
 pub mod effect;
 pub mod event;
@@ -54,6 +57,7 @@ pub mod machine;
 pub mod options;
 pub mod record;
 pub mod root;
+pub mod wire;
 
 pub use clock::{Clock, Now};
 pub use effect::{

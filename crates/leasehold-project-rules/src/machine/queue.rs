@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
+use leasehold_core::lease::Bid;
+use leasehold_core::name::Meta;
+use leasehold_core::time::HolderTime;
+
 use super::hold::Grip;
 use super::{Out, Phase, ProjectLock};
-use crate::lease::Bid;
-use crate::name::Meta;
-use crate::project::clock::Now;
-use crate::project::effect::{News, Ticket, WebLock};
-use crate::project::event::Event;
-use crate::project::guarded::{Action, Outcome};
-use crate::project::options::{Options, Strategy, usable};
-use crate::time::HolderTime;
+use crate::clock::Now;
+use crate::effect::{News, Ticket, WebLock};
+use crate::event::Event;
+use crate::guarded::{Action, Outcome};
+use crate::options::{Options, Strategy, usable};
 
 /// How often a tab looks whose turn in the queue of the Web Lock would not tell it anything. A look costs about 2 ms.
 const LOOK_EVERY: Duration = Duration::from_millis(300);

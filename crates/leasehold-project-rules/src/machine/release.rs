@@ -1,18 +1,19 @@
 //! Giving the lock back: `.lock` and the Web Lock, both even if one fails, and again in the background. Whatever happens,
 //! this tab does not hold any more from the moment it asks.
 
+use leasehold_core::lease::Claim;
+use leasehold_core::name::LeaseId;
+use leasehold_core::time::HolderTime;
+
 use super::acquire::Wish;
 use super::{Out, Over, Phase, ProjectLock, claim_of};
-use crate::lease::Claim;
-use crate::name::LeaseId;
-use crate::project::clock::Now;
-use crate::project::effect::{CallId, Effect, News, ReleaseReason, Ticket};
-use crate::project::event::{Attempt, Event, Reason};
-use crate::project::fault::{Fault, Operation, ProjectLockError};
-use crate::project::guarded::{Action, Loss, Outcome};
-use crate::project::lease::ProjectLease;
-use crate::project::options::{CLEAN_UP_RETRY, Options, RELEASE_RETRY};
-use crate::time::HolderTime;
+use crate::clock::Now;
+use crate::effect::{CallId, Effect, News, ReleaseReason, Ticket};
+use crate::event::{Attempt, Event, Reason};
+use crate::fault::{Fault, Operation, ProjectLockError};
+use crate::guarded::{Action, Loss, Outcome};
+use crate::lease::ProjectLease;
+use crate::options::{CLEAN_UP_RETRY, Options, RELEASE_RETRY};
 
 /// What a person can do when a release has failed for good.
 pub(super) const MANUAL_STEPS: &str = "Close every tab and program that has the project open, then open it again: a lock \

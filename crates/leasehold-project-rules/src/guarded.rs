@@ -11,10 +11,11 @@
 //!
 //! Releasing goes the other way: `.lock` is removed first, the held file closed after it.
 
+use leasehold_core::lease::{self, Bid, Claim, Command, Context, Held, Lease, Slot};
+use leasehold_core::name::{Fence, Key, LeaseId, Owner, Reason};
+use leasehold_core::time::{StoreTime, Ttl};
+
 use super::record::{self, Content, End, Record};
-use crate::lease::{self, Bid, Claim, Command, Context, Held, Lease, Slot};
-use crate::name::{Fence, Key, LeaseId, Owner, Reason};
-use crate::time::{StoreTime, Ttl};
 
 /// What is wanted of the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]

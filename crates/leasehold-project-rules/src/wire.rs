@@ -1,17 +1,18 @@
 //! The project lock as JSON: what crosses the border between WebAssembly and the page. The names are those of the sources,
-//! in camelCase. (`project/.lock` itself is read and written in `project/record.rs`.)
+//! in camelCase. (`project/.lock` itself is read and written in `record.rs`.)
 //!
 //! A lease id stands in the clear here: at this door it is in a file that every tab reads.
 
 use serde::Serialize;
 
-use crate::name::Fence;
-use crate::project::event::{self, AutosaveEvent, Event, ServiceEvent};
-use crate::project::fault::Cause;
-use crate::project::guarded::Step;
-use crate::project::root::file;
-use crate::project::{Effect, News, ProjectLease, ProjectLockError, Settled};
-use crate::time::whole_millis;
+use leasehold_core::name::Fence;
+use leasehold_core::time::whole_millis;
+
+use crate::event::{self, AutosaveEvent, Event, ServiceEvent};
+use crate::fault::Cause;
+use crate::guarded::Step;
+use crate::root::file;
+use crate::{Effect, News, ProjectLease, ProjectLockError, Settled};
 
 /// Something that the shell is to do: `do`, and whatever of the rest it has. What is wanted in a guarded section and what
 /// it came to stay on this side of the border.

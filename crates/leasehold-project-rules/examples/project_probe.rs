@@ -1,0 +1,40 @@
+//! Calls the rules of the project lock from an exported function, so that the WebAssembly build of this example contains
+//! them, and whatever they would import from the host. `cargo xtask test` builds it and fails when there is an import.
+
+#![allow(unsafe_code)] // an exported symbol, and nothing else
+
+use leasehold_core::Owner;
+use leasehold_project_rules::guarded::{Found, LockFile, Probe, Section};
+use leasehold_project_rules::{
+    CallId, Effect, Folder, Now, Options, ProjectLock, Surroundings, Wanted, WebLock, wire,
+};
+
+/// Acquires a project in an empty folder; answers a number that depends on all of it.
+// SAFETY: nothing else exports this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe(now: u64, seed: u8) -> u64 {
+    run(now, seed).unwrap_or(0)
+}
+
+fn run(now: u64, seed: u8) -> Option<u64> {
+    let now = Now::both(now);
+    let owner = Owner::parse("probe").ok()?;
+    let mut lock = ProjectLock::new(Surroundings { owner, folder: Folder::Guarded, seed: [seed; 16] });
+    lock.acquire(CallId(1), &Options::parse(&Wanted::default()).ok()?, now);
+    let mut told = 0;
+    while let Some(effect) = lock.poll_effect() {
+        match effect {
+            Effect::RequestWebLock { ticket, .. } => lock.handle_web_lock(ticket, WebLock::Granted, now),
+            Effect::Guarded { ticket, action } => {
+                let text = told.to_string();
+                let found = Found { lock: LockFile::Text { text, modified: now.wall }, guard: String::new() };
+                let verdict = Section::new(action, &found).decide(Probe::Unknown, now.wall);
+                told += verdict.steps.len() as u64;
+                lock.handle_guarded(ticket, verdict.outcome, verdict.skewed, now);
+            }
+            Effect::Emit(event) => told += wire::DialectsView::from(&event).autosave.len() as u64,
+            _ => told += 1,
+        }
+    }
+    Some(told + lock.lease()?.fence.get())
+}
