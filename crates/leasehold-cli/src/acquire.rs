@@ -9,8 +9,9 @@ use leasehold_client::http::Error;
 use leasehold_client::{AcquireOptions, Documents, Events, Guard, Leasehold, Lost, Notice, Retry, RoomId};
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::documents::{EventName, Grant, Holder, LockState};
-use leasehold_core::{Held, wire};
+use leasehold_core::{Held, Retries, RetryPolicy, wire};
 use leasehold_store::clock::unix_millis;
+use leasehold_store::random::jitter;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
@@ -19,9 +20,6 @@ use crate::out::{Out, duration};
 use crate::signals::Signals;
 use crate::try_key::duration_arg;
 use crate::{Ending, logs};
-
-/// How long a wait leaves a server in trouble alone, unless that says how long it wants to be.
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -71,6 +69,7 @@ async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Gr
     };
     let waiting = async {
         let mut events = documents.events(Some(room), None);
+        let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let left = Duration::from_millis(last.expires_in_ms);
             tokio::select! {
@@ -78,10 +77,14 @@ async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Gr
                 () = freed(&mut events) => {}
             }
             match documents.lock(room, None).await {
-                Err(Error::Held(held)) => last = held,
+                Err(Error::Held(held)) => {
+                    retries.succeeded();
+                    last = held;
+                }
                 // A server that restarts meanwhile is no reason to give up; asking again is safe in the same tab.
                 Err(error) if error.retry() != Retry::No => {
-                    tokio::time::sleep(error.retry_after().unwrap_or(BETWEEN_TRIES)).await;
+                    let wait = retries.failed_asking(error.retry_after()).unwrap_or_default();
+                    tokio::time::sleep(wait).await;
                 }
                 answer => return answer,
             }

@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Parser;
 use leasehold_client::{AcquireOptions, Documents, Error, Guard, Leasehold, Retry};
+use leasehold_core::{Retries, RetryPolicy};
 use leasehold_store::StoreUrl;
+use leasehold_store::random::jitter;
 
 use crate::acquire::own_tab;
 use crate::connection::{Connection, variable};
@@ -117,9 +119,6 @@ pub(crate) fn as_a_part() -> Option<ExitCode> {
 const STORE: &str = "LEASEHOLD_STORE";
 const OWNER: &str = "LEASEHOLD_OWNER";
 
-/// How long a server in trouble is left alone while one waits, unless it says how long it wants to be.
-const BETWEEN_TRIES: Duration = Duration::from_millis(500);
-
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     // A renewal that fails is worth a line: the lease may be lost soon.
     let format = if out.is_json() { LogFormat::Json } else { LogFormat::Text };
@@ -193,11 +192,13 @@ async fn lease_and_run(
 /// Waits for the lease for as long as was said, also while the store is in trouble that may pass.
 async fn acquire(args: &Args, leasehold: &Leasehold, options: AcquireOptions) -> Result<Guard, Error> {
     let start = Instant::now();
+    let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
     loop {
         let left = args.wait.saturating_sub(start.elapsed());
         match leasehold.acquire(&args.key, options.clone().wait(left)).await {
             Err(error) if may_pass(&error) && !left.is_zero() => {
-                tokio::time::sleep(error.retry_after().unwrap_or(BETWEEN_TRIES).min(left)).await;
+                let wait = retries.failed_asking(error.retry_after()).unwrap_or_default();
+                tokio::time::sleep(wait.min(left)).await;
             }
             answer => return answer,
         }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::holder::heartbeat;
 use leasehold_core::lease::Bid;
 use leasehold_core::{
-    Backoff, Command, Held, Holder, HolderTime, Invalid, Key, LeaseId, Lost, Meta, Outcome, Owner, Position,
-    Ttl, WorkerName,
+    Command, Held, Holder, HolderTime, Invalid, Key, LeaseId, Lost, Meta, Outcome, Owner, Position, Retries,
+    RetryPolicy, Ttl, WorkerName,
 };
+use leasehold_store::random::jitter;
 use leasehold_store::{Applied, Retry};
 use tokio_util::sync::CancellationToken;
 
@@ -29,20 +31,11 @@ pub struct AcquireOptions {
 /// How long a lease lasts unless the options say otherwise.
 const TTL: Duration = Duration::from_secs(30);
 
-/// How often an attempt is repeated at once when the store has trouble that may pass.
-const TRIES: u32 = 4;
-
 /// How long the first answer may take, even when somebody does not want to wait for the lease.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// The shortest sleep between two attempts: a lease that has no whole millisecond left is not worth a race.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
-
-/// The longest that a server can keep an attempt back by `Retry-After`.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-const BETWEEN_TRIES: Backoff =
-    Backoff { initial: Duration::from_millis(50), multiplier: 2.0, max: Duration::from_secs(1) };
 
 impl AcquireOptions {
     /// The defaults: 30 s at a time, waiting for as long as it takes, in the name of this program.
@@ -120,9 +113,9 @@ impl AcquireOptions {
             self.as_a_worker()?;
         }
         let bid = Self { ttl: self.ttl.or(Some(ttl)), ..self.clone() }.bid_as_it_is()?;
-        // A third of a TTL that somebody chose, as with every lease.
-        let third = self.ttl.map(|ttl| ttl / 3);
-        Ok((bid, self.heartbeat.or(third).unwrap_or(refresh)))
+        // Where the caller chose the TTL, the heartbeat follows from it, as with every lease.
+        let chosen = self.ttl.map(|_| heartbeat(bid.ttl));
+        Ok((bid, self.heartbeat.or(chosen).unwrap_or(refresh)))
     }
 
     /// Behind a server, the token says who owns an attempt at a job; a worker's name is only shown.
@@ -301,14 +294,13 @@ impl<'a> Bidder<'a> {
 
     /// Sends one bid, and again if there is trouble that may pass. Answers when the successful one was sent.
     pub(crate) async fn send(&mut self, command: &Command) -> Result<(HolderTime, Applied), Error> {
-        let mut tries = 0;
+        let mut retries = retries(RetryPolicy::CALL);
         loop {
             let sent = self.inner.now();
             self.under_way = true;
             let applied = self.inner.backend.apply(self.key, command.clone()).await;
-            tries += 1;
             match applied {
-                Ok(applied) if self.is_too_late(sent, &applied) && tries < TRIES => {}
+                Ok(applied) if self.is_too_late(sent, &applied) && retries.failed().is_some() => {}
                 Ok(applied) => {
                     // A request stands until it is answered, and is withdrawn by whoever leaves before.
                     self.under_way = matches!(applied.outcome, Outcome::Requested { .. });
@@ -318,8 +310,10 @@ impl<'a> Bidder<'a> {
                     self.under_way = false;
                     return Err(error);
                 }
-                Err(error) if tries == TRIES => return Err(error),
-                Err(error) => tokio::time::sleep(pause_after(&error, tries)).await,
+                Err(error) => match retries.failed_asking(error.retry_after()) {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => return Err(error),
+                },
             }
         }
     }
@@ -338,12 +332,6 @@ pub(crate) enum Taken {
     Granted(Guard),
     Held(Held),
     Other(Outcome),
-}
-
-/// How long to wait after the `tries`-th failure in a row: a server may want to be left alone for longer.
-pub(crate) fn pause_after(error: &Error, tries: u32) -> Duration {
-    let wanted = error.retry_after().unwrap_or_default().min(LONGEST_PAUSE);
-    BETWEEN_TRIES.jittered(tries, random()).max(wanted)
 }
 
 impl Drop for Bidder<'_> {
@@ -390,9 +378,9 @@ fn new_lease_id() -> Result<LeaseId, Error> {
     Ok(LeaseId::from_random(bytes))
 }
 
-/// A random number for jitter; without one, everybody waits the full time.
-pub(crate) fn random() -> u32 {
-    getrandom::u32().unwrap_or(0)
+/// Counts the failures of something that is tried again.
+pub(crate) fn retries(policy: RetryPolicy) -> Retries {
+    Retries::new(policy, jitter())
 }
 
 /// This program and process, as others will see it.

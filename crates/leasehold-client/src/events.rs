@@ -11,22 +11,16 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use leasehold_core::wire::documents::{DocumentEvent, LockState};
-use leasehold_core::{Backoff, RoomId};
+use leasehold_core::{Retries, RetryPolicy, RoomId};
 use leasehold_store::Retry;
 use serde::Deserialize;
 
-use crate::acquire::random;
+use crate::acquire::retries;
 use crate::http::{Documents, Error};
 use sse::{Message, Parser};
 
 /// After so long without a byte the connection counts as dead: a server says something every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
-
-const BETWEEN_CONNECTIONS: Backoff =
-    Backoff { initial: Duration::from_millis(100), multiplier: 2.0, max: Duration::from_secs(15) };
-
-/// The longest that a server can keep us away by `Retry-After`.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Something that an event stream says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +52,7 @@ pub struct Events {
     room: Option<RoomId>,
     last: Option<u64>,
     connection: Option<Connection>,
-    failures: u32,
+    retries: Retries,
     /// When to connect again.
     pause: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
     ended: bool,
@@ -90,7 +84,8 @@ struct All {
 
 impl Events {
     pub(crate) fn new(documents: Documents, room: Option<RoomId>, last: Option<u64>) -> Self {
-        Self { documents, room, last, connection: None, failures: 0, pause: None, ended: false }
+        let retries = retries(RetryPolicy::PATIENT);
+        Self { documents, room, last, connection: None, retries, pause: None, ended: false }
     }
 
     /// The next thing that the stream says; `None` after an error, which is its end.
@@ -159,7 +154,7 @@ impl Events {
             Err(error) => {
                 self.pause(error.retry_after());
                 // The first failure of many is told, not each of them.
-                if self.failures > 1 {
+                if self.retries.failures() > 1 {
                     Step::Silent
                 } else {
                     Step::Tell(Notice::Interrupted { why: error.to_string() })
@@ -175,15 +170,13 @@ impl Events {
     }
 
     fn pause(&mut self, wanted: Option<Duration>) {
-        self.failures = self.failures.saturating_add(1);
-        let own = BETWEEN_CONNECTIONS.jittered(self.failures, random());
-        let pause = wanted.unwrap_or_default().min(LONGEST_PAUSE).max(own);
-        self.pause = Some(Box::pin(tokio::time::sleep(pause)));
+        let wait = self.retries.failed_asking(wanted).unwrap_or_default();
+        self.pause = Some(Box::pin(tokio::time::sleep(wait)));
     }
 
     fn take(&mut self, message: &Message) -> Step {
         // Whatever it says, the connection works.
-        self.failures = 0;
+        self.retries.succeeded();
         let id = message.id.as_deref().and_then(|id| id.parse().ok());
         let taken = match message.event.as_str() {
             "end" => return self.end(&message.data),

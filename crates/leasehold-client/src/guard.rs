@@ -17,10 +17,10 @@ use leasehold_store::Applied;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::acquire::random;
 use crate::handover::{HandoverRequests, Wanted};
 use crate::waiters::{Heard, Waiter};
 use crate::{Error, Inner};
+use leasehold_store::random::jitter;
 
 /// The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, the deadline does
 /// not.
@@ -320,7 +320,7 @@ impl HeldLease {
     async fn renew_as_planned(&self, give_up_at: HolderTime) {
         if let Renewal::Failed(why) = self.renew(give_up_at).await {
             tracing::warn!(key = %self.key, %why, "a renewal failed and will be repeated");
-            self.holder().handle_failed(self.inner.now(), random());
+            self.holder().handle_failed(self.inner.now(), jitter());
         }
     }
 

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use leasehold_core::holder::margin;
 use leasehold_core::lease::{LossReason, Request};
-use leasehold_core::{Backoff, Command, Fence, Held, Key, Lost, OnSilence, Outcome, Owner, Reason, Seq, Ttl};
+use leasehold_core::{
+    Command, Fence, Held, Key, Lost, OnSilence, Outcome, Owner, Reason, RetryPolicy, Seq, Ttl,
+};
 use leasehold_store::Retry;
 use tokio::sync::watch;
 
-use crate::acquire::{AcquireOptions, Attempt, Bidder, Taken, against_the_rules, random, sleep_or_forever};
+use crate::acquire::{AcquireOptions, Attempt, Bidder, Taken, against_the_rules, retries, sleep_or_forever};
 use crate::guard::{Guard, HeldLease};
 use crate::waiters::Waiter;
 use crate::{Error, Inner, http, remote};
@@ -27,9 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How often a request is repeated: well within the patience, and often enough where no events are heard.
 const REPEAT: Duration = Duration::from_secs(2);
-
-const BETWEEN_TRIES: Backoff =
-    Backoff { initial: Duration::from_millis(100), multiplier: 2.0, max: Duration::from_secs(2) };
 
 // --- the holder's side ---
 
@@ -81,7 +80,7 @@ impl HandoverRequests {
 
     /// Waits for a request, and says that it is known.
     async fn told(&mut self) -> Option<HandoverRequest> {
-        let mut failures = 0;
+        let mut retries = retries(RetryPolicy::LOOP);
         loop {
             let last = self.last;
             let is_new =
@@ -94,9 +93,8 @@ impl HandoverRequests {
                 }
                 Ok(false) => self.last = Some(wanted.seq),
                 Err(error) => {
-                    failures += 1;
                     tracing::warn!(key = %self.held.key, %error, "that a request is known could not be said, and will be again");
-                    tokio::time::sleep(BETWEEN_TRIES.jittered(failures, random())).await;
+                    tokio::time::sleep(retries.pause()).await;
                 }
             }
         }
@@ -228,13 +226,15 @@ impl HeldLease {
     /// Answers a request, and again if there is trouble that may pass.
     async fn answer(&self, request: Seq, hand_over: bool) -> Result<Outcome, Error> {
         let command = Command::AnswerHandover { claim: self.claim, request, hand_over };
-        let mut tries = 0;
+        let mut retries = retries(RetryPolicy::CALL);
         loop {
-            tries += 1;
             match self.inner.backend.apply(&self.key, command.clone()).await {
                 Ok(applied) => return Ok(applied.outcome),
-                Err(error) if error.retry() == Retry::No || tries == 4 => return Err(error),
-                Err(_) => tokio::time::sleep(BETWEEN_TRIES.jittered(tries, random())).await,
+                Err(error) if error.retry() == Retry::No => return Err(error),
+                Err(error) => match retries.failed_asking(error.retry_after()) {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => return Err(error),
+                },
             }
         }
     }

@@ -11,19 +11,16 @@ use std::time::Duration;
 
 use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
 use leasehold_core::lease::{self, Claim};
-use leasehold_core::{Held, HolderTime, Job, Key, Lost, Outcome};
+use leasehold_core::{Held, HolderTime, Job, Key, Lost, Outcome, RetryPolicy};
 use leasehold_store::{Applied, JobApplied, Retry};
 
-use crate::acquire::{AcquireOptions, pause_after};
+use crate::acquire::{AcquireOptions, retries};
 use crate::guard::{Guard, Lease};
 use crate::{Error, Inner, Leasehold};
 
 /// How long an attempt lasts without being refreshed, and how often it is.
 const TTL: Duration = Duration::from_secs(300);
 const REFRESH: Duration = Duration::from_secs(100);
-
-/// How often a command is repeated when the store has trouble that may pass.
-const TRIES: u32 = 6;
 
 /// The jobs of a store, or of a server.
 #[derive(Clone)]
@@ -249,16 +246,16 @@ impl Jobs {
     /// Sends a command that may be repeated, until it is answered or it makes no sense to go on. Answers when the one that
     /// was answered was sent.
     async fn send(&self, key: &Key, command: JobCommand) -> Result<(HolderTime, JobApplied), Error> {
-        let mut tries = 0;
+        let mut retries = retries(RetryPolicy::CALL);
         loop {
             let sent = self.inner.now();
             match self.inner.backend.apply_job(key, command.clone()).await {
                 Ok(applied) => return Ok((sent, applied)),
-                Err(error) if error.retry() == Retry::No || tries == TRIES => return Err(error),
-                Err(error) => {
-                    tries += 1;
-                    tokio::time::sleep(pause_after(&error, tries)).await;
-                }
+                Err(error) if error.retry() == Retry::No => return Err(error),
+                Err(error) => match retries.failed_asking(error.retry_after()) {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => return Err(error),
+                },
             }
         }
     }

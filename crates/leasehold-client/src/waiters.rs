@@ -12,22 +12,20 @@ use std::time::Duration;
 
 use leasehold_core::lease::LossReason;
 use leasehold_core::wire::documents::{DocumentEvent, EventName, LockState, UnlockReason};
-use leasehold_core::{Event, EventKind, Key, Position, RoomId};
+use leasehold_core::{Event, EventKind, Key, Position, RetryPolicy, RoomId};
 use leasehold_store::{Feed, MAX_EVENTS, Store};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::acquire::retries;
 use crate::events::Notice;
 use crate::http::Documents;
 
 /// How many keys are settled at a time.
 const SETTLE: usize = 256;
 
-/// The longest time between two looks at what is due, and the wait after the store had trouble.
+/// The longest time between two looks at what is due.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long to leave a server alone that does not let us listen. Those who wait look by themselves meanwhile.
-const NOT_LISTENING: Duration = Duration::from_secs(15);
 
 /// How often to look at a document that somebody waits for.
 const NEXT_LOOK: Duration = Duration::from_secs(2);
@@ -265,30 +263,38 @@ fn loss(reason: UnlockReason) -> LossReason {
 
 /// Follows one document on a server, for as long as it is let.
 async fn follow_room(documents: Documents, room: RoomId, heard: watch::Sender<Heard>) {
+    let mut retries = retries(RetryPolicy::PATIENT);
     loop {
         let mut events = documents.events(Some(&room), None);
         while let Some(notice) = events.next().await {
             match notice {
-                Ok(notice) => drop(heard.send_if_modified(|heard| heard.notice(&notice))),
-                Err(error) => {
-                    tracing::warn!(%room, %error, "the events of a document cannot be followed; its lock is looked at by itself");
+                Ok(notice) => {
+                    retries.succeeded();
+                    heard.send_if_modified(|heard| heard.notice(&notice));
                 }
+                Err(error) if retries.failures() == 0 => {
+                    tracing::warn!(%room, %error, "the events of a document cannot be followed; its lock is polled instead");
+                }
+                Err(_) => {}
             }
         }
-        tokio::time::sleep(NOT_LISTENING).await;
+        tokio::time::sleep(retries.pause()).await;
     }
 }
 
 /// Follows the events of the store as long as somebody listens.
 async fn follow(store: Arc<dyn Store>, state: Arc<Mutex<State>>, mut position: Position) {
-    let mut pause = Duration::ZERO;
+    let (mut pause, mut retries) = (Duration::ZERO, retries(RetryPolicy::LOOP));
     loop {
         tokio::select! {
             feed = store.events(position, MAX_EVENTS) => match feed {
-                Ok(feed) => position = wake(&state, feed),
+                Ok(feed) => {
+                    retries.succeeded();
+                    position = wake(&state, feed);
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "the events of the store cannot be followed, waiters look by themselves");
-                    tokio::time::sleep(LONGEST_PAUSE).await;
+                    tracing::warn!(%error, "the events of the store cannot be followed; waiters poll instead");
+                    tokio::time::sleep(retries.pause()).await;
                 }
             },
             () = tokio::time::sleep(pause) => pause = settle(store.as_ref()).await,

@@ -17,7 +17,7 @@ pub mod name;
 pub mod time;
 pub mod wire;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, Retries, RetryPolicy};
 pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
 pub use holder::{Holder, Lost};
 pub use job::{Job, JobCommand, JobOutcome};

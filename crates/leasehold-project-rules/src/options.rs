@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use leasehold_core::backoff::Backoff;
+pub use leasehold_core::backoff::RetryPolicy;
 use leasehold_core::name::Invalid;
 use leasehold_core::time::{Ttl, whole_millis};
 
@@ -60,8 +61,8 @@ impl Profile {
     /// How attempts to acquire follow each other.
     pub const fn retry(self) -> RetryPolicy {
         match self {
-            Self::Autosave => RetryPolicy { backoff: backoff(500, 5_000), max_attempts: Some(3) },
-            Self::Service => RetryPolicy { backoff: backoff(200, 5_000), max_attempts: None },
+            Self::Autosave => exactly(500, 5_000, Some(3)),
+            Self::Service => exactly(200, 5_000, None),
         }
     }
 
@@ -74,38 +75,19 @@ impl Profile {
     }
 }
 
-const fn backoff(initial_millis: u64, max_millis: u64) -> Backoff {
-    Backoff {
-        initial: Duration::from_millis(initial_millis),
-        multiplier: 2.0,
-        max: Duration::from_millis(max_millis),
-    }
+/// Waits of exactly so many milliseconds, doubling: the sources give them, so there is no jitter.
+const fn exactly(initial: u64, max: u64, max_attempts: Option<u32>) -> RetryPolicy {
+    RetryPolicy { backoff: Backoff::doubling(initial, max), max_attempts }
 }
 
 /// How a heartbeat is tried again: twice, after 0.5 and 1 s.
-pub const RENEW_RETRY: RetryPolicy = RetryPolicy { backoff: backoff(500, 1_000), max_attempts: Some(3) };
+pub const RENEW_RETRY: RetryPolicy = exactly(500, 1_000, Some(3));
 
 /// How a release is tried again: three times, after 0.5, 1 and 2 s.
-pub const RELEASE_RETRY: RetryPolicy = RetryPolicy { backoff: backoff(500, 2_000), max_attempts: Some(4) };
+pub const RELEASE_RETRY: RetryPolicy = exactly(500, 2_000, Some(4));
 
 /// How a release is tried again that nobody waits for: until it is done.
-pub const CLEAN_UP_RETRY: RetryPolicy = RetryPolicy { backoff: backoff(500, 30_000), max_attempts: None };
-
-/// How attempts follow each other. The waits are exact: there is no jitter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RetryPolicy {
-    /// The waits between them.
-    pub backoff: Backoff,
-    /// How many there are; as many as it takes when absent.
-    pub max_attempts: Option<u32>,
-}
-
-impl RetryPolicy {
-    /// Whether another attempt may follow the `attempt`-th.
-    pub fn goes_on_after(&self, attempt: u32) -> bool {
-        self.max_attempts.is_none_or(|most| attempt < most)
-    }
-}
+pub const CLEAN_UP_RETRY: RetryPolicy = exactly(500, 30_000, None);
 
 /// What a lease is first sought with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -33,13 +33,12 @@ use self::watch::{Activity, Answer, Watched, drive};
 use crate::config::{Config, Limits};
 use crate::files::ConfigError;
 use crate::metrics::{Cut, Metrics};
+use leasehold_core::{Retries, RetryPolicy};
+use leasehold_store::random::jitter;
 
 /// Where a request comes from: the peer, or whom a trusted proxy speaks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
-
-/// How long to wait when the system has no more room for connections.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// How many requests may be under way in one HTTP/2 connection.
 const STREAMS: u32 = 128;
@@ -94,17 +93,16 @@ pub(crate) async fn serve(
 
 /// The next connection. When the system has no room for one, those who are there go on, and it is tried again.
 async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
-    let mut said = false;
+    let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => return (stream, peer.ip().to_canonical()),
             Err(error) if is_about_the_peer(&error) => {}
             Err(error) => {
-                if !said {
+                if retries.failures() == 0 {
                     tracing::error!(%error, "no connection can be accepted, trying again");
-                    said = true;
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(retries.pause()).await;
             }
         }
     }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use leasehold_core::event::EndReason;
 use leasehold_core::wire::documents::{AuditAction, AuditEntry, AuditLine, AuditPage};
-use leasehold_core::{EventKind, Position, Published, RoomId};
+use leasehold_core::{EventKind, Position, Published, Retries, RetryPolicy, RoomId};
+use leasehold_store::random::jitter;
 use leasehold_store::{EVENTS_KEPT, Feed, MAX_EVENTS, Range, Store};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -38,10 +39,6 @@ const LINES_PER_PAGE: u64 = 10_000;
 
 /// The longest line: every name and reason in it is shorter.
 const LONGEST_LINE: u64 = 64 * 1024;
-
-/// How long to wait after a failure, at first and at most.
-const PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a server that shuts down may still look for what was just committed.
 const LAST_LOOK: Duration = Duration::from_secs(2);
@@ -132,6 +129,7 @@ impl Audit {
         let follower = Follower { audit: self, store, wall_clock, shutdown };
         let Some(mut position) = follower.begin().await else { return };
         follower.audit.begun.cancel();
+        let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let feed = tokio::select! {
                 biased;
@@ -140,10 +138,13 @@ impl Audit {
             };
             // Not given up half-way: what was read here is written here.
             let turned = match feed {
-                Ok(feed) => follower.take_in(feed, position).await,
+                Ok(feed) => {
+                    retries.succeeded();
+                    follower.take_in(feed, position).await
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the audit cannot follow the store, trying again");
-                    follower.pause(PAUSE).await.then_some(position)
+                    follower.pause(retries.pause()).await.then_some(position)
                 }
             };
             match turned {
@@ -334,6 +335,7 @@ impl Follower {
         if let Some(position) = known {
             return Some(Position(position));
         }
+        let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let newest = tokio::select! {
                 () = self.shutdown.cancelled() => return None,
@@ -346,7 +348,7 @@ impl Follower {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the audit cannot begin, trying again");
-                    if !self.pause(PAUSE).await {
+                    if !self.pause(retries.pause()).await {
                         return None;
                     }
                 }
@@ -392,7 +394,7 @@ impl Follower {
     /// Writes lines, however often it takes; `false` if the shutdown came first.
     async fn write(&self, lines: Vec<Line>) -> bool {
         let lines = Arc::new(lines);
-        let mut pause = PAUSE;
+        let mut retries = Retries::new(RetryPolicy::PATIENT, jitter());
         loop {
             let (audit, to_write) = (self.audit.clone(), lines.clone());
             let written = tokio::task::spawn_blocking(move || audit.lock().append(&to_write)).await;
@@ -403,10 +405,9 @@ impl Follower {
                 metrics.audit_failed();
             }
             tracing::error!(%error, path = %self.audit.path.display(), "the audit cannot be written, trying again");
-            if !self.pause(pause).await {
+            if !self.pause(retries.pause()).await {
                 return false;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::wire::documents::DocumentEvent;
-use leasehold_core::{EventKind, Owner, Position, Published, RoomId};
+use leasehold_core::{EventKind, Owner, Position, Published, Retries, RetryPolicy, RoomId};
+use leasehold_store::random::jitter;
 use leasehold_store::{Feed, MAX_EVENTS, Range, Store};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -30,9 +31,6 @@ const NAMES: usize = 50_000;
 
 /// How long to wait for the feed, which is a moment behind the store.
 const CATCH_UP: Duration = Duration::from_secs(1);
-
-/// How long to wait after the store had trouble.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// An event on its way to those who listen.
 #[derive(Debug)]
@@ -161,6 +159,7 @@ impl Hub {
         stop: CancellationToken,
     ) {
         let mut position = None;
+        let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let turn = async {
                 // It begins once: whoever has been told that it missed nothing counts on all that follows.
@@ -173,10 +172,13 @@ impl Hub {
                 turned = turn => turned,
             };
             match turned {
-                Ok(reached) => position = Some(reached),
+                Ok(reached) => {
+                    retries.succeeded();
+                    position = Some(reached);
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the events of the store cannot be followed, trying again");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(retries.pause()).await;
                 }
             }
         }

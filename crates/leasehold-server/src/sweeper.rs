@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::{Retries, RetryPolicy};
+use leasehold_store::random::jitter;
 use leasehold_store::{Settled, Store};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +26,7 @@ const CLEANING: Duration = Duration::from_secs(60);
 /// Settles what is due until the server shuts down.
 pub(crate) async fn sweep(store: Arc<dyn Store>, metrics: Metrics, stop: CancellationToken) {
     let (mut since, mut pause) = (Instant::now(), Duration::ZERO);
+    let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -37,11 +40,14 @@ pub(crate) async fn sweep(store: Arc<dyn Store>, metrics: Metrics, stop: Cancell
         metrics.swept(due.elapsed());
         since = Instant::now();
         pause = match settled {
-            Ok(settled) => next_look(&settled),
+            Ok(settled) => {
+                retries.succeeded();
+                next_look(&settled)
+            }
             Err(error) => {
                 metrics.store_failed();
                 tracing::warn!(%error, "what is due could not be told, trying again");
-                LONGEST_PAUSE
+                retries.pause()
             }
         };
     }

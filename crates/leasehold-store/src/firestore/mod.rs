@@ -12,7 +12,6 @@ mod turn;
 mod url;
 mod values;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,13 +19,13 @@ use async_trait::async_trait;
 use gcloud_sdk::google::firestore::v1::firestore_client::FirestoreClient;
 use gcloud_sdk::google_cloud_auth::credentials::anonymous;
 use gcloud_sdk::{GoogleApi, GoogleAuthMiddleware, HeaderMap, RequestTimeouts};
-use leasehold_core::backoff::Backoff;
 use leasehold_core::job::{self, Record};
-use leasehold_core::{Command, JobCommand, Key, Position, StoreTime, decide};
+use leasehold_core::{Command, JobCommand, Key, Position, Retries, RetryPolicy, StoreTime, decide};
 use rustls::crypto::CryptoProvider;
 use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
+use crate::random::jitter;
 use crate::{Applied, Error, JobApplied, JobStore, Reading, Result, Retry};
 use attempt::Veil;
 use document::{Changes, Found};
@@ -44,10 +43,6 @@ const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
 /// How long one call may take, and how long connecting may.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long to wait before a command is tried again.
-const BACKOFF: Backoff =
-    Backoff { initial: Duration::from_millis(50), multiplier: 2.0, max: Duration::from_secs(2) };
 
 /// There is no feed of events to have a position in.
 const NOWHERE: Position = Position(0);
@@ -96,7 +91,7 @@ impl Firestore {
         T: Send + 'static,
         F: Future<Output = TroubleResult<T>> + Send + 'static,
     {
-        let mut failures = 0;
+        let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let trouble = match tokio::spawn(attempt(self.0.clone())).await {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -104,12 +99,10 @@ impl Firestore {
                 // The runtime is shutting down.
                 Err(_) => return Err(broken_off()),
             };
-            failures += 1;
-            if failures > trouble.again {
-                return Err(trouble.error);
-            }
-            let random = RandomState::new().hash_one(failures) as u32;
-            tokio::time::sleep(BACKOFF.jittered(failures, random)).await;
+            // What failed says how often it is worth another attempt.
+            let wait = retries.failed().filter(|_| retries.failures() <= trouble.again);
+            let Some(wait) = wait else { return Err(trouble.error) };
+            tokio::time::sleep(wait).await;
         }
     }
 }

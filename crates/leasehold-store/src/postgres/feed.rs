@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use leasehold_core::Position;
+use leasehold_core::{Position, Retries, RetryPolicy};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use super::trouble::{Trouble, TroubleResult};
 use super::turn::{CLOCK, HEADER, HEADER_COLUMNS, Header};
 use super::url::{Listen, PostgresUrl};
 use super::{Inner, rows};
+use crate::random::jitter;
 use crate::{Feed, MAX_EVENTS, Result, Standing, standing};
 
 /// How often a reader looks while nobody would wake it.
@@ -37,10 +38,8 @@ const PROVE_EVERY: Duration = Duration::from_secs(15);
 /// How soon it must have heard itself.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long it waits before it connects again.
-const RECONNECT: Duration = Duration::from_millis(500);
-
-/// The same when it connected but heard nothing: there is a proxy in between, and it will still be there.
+/// How long it waits before it connects again when it connected but heard nothing: there is a proxy in between, and it
+/// will still be there.
 const RECONNECT_DEAF: Duration = Duration::from_secs(60);
 
 /// The next events after `after`; waits for one.
@@ -160,17 +159,20 @@ struct Listener {
 
 impl Listener {
     async fn run(self) {
+        let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let ended = self.listen().await;
-            self.hearing.store(false, Ordering::Relaxed);
+            if self.hearing.swap(false, Ordering::Relaxed) {
+                retries.succeeded();
+            }
             // What was not heard meanwhile is found by looking.
             self.woken.send_replace(());
             let wait = match ended {
                 Ok(Ended::Deaf) => RECONNECT_DEAF,
-                Ok(Ended::Lost) => RECONNECT,
+                Ok(Ended::Lost) => retries.pause(),
                 Err(error) => {
                     tracing::debug!(%error, "the connection that listens for events was lost");
-                    RECONNECT
+                    retries.pause()
                 }
             };
             tokio::time::sleep(wait).await;

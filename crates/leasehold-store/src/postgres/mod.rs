@@ -14,19 +14,17 @@ mod trouble;
 mod turn;
 mod url;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
-use leasehold_core::backoff::Backoff;
-use leasehold_core::{Command, JobCommand, Key, Position, Slot, StoreTime};
+use leasehold_core::{Command, JobCommand, Key, Position, Retries, RetryPolicy, Slot, StoreTime};
 use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::random::jitter;
 use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 use connect::Param;
 use trouble::{Next, Trouble, TroubleResult};
@@ -34,13 +32,6 @@ use turn::{CLOCK, Changes, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
 
 pub use url::PostgresUrl;
 pub(crate) use url::is_postgres;
-
-/// How often a command is tried again when nothing was done.
-const RETRIES: u32 = 4;
-
-/// How long to wait before that.
-const BACKOFF: Backoff =
-    Backoff { initial: Duration::from_millis(20), multiplier: 3.0, max: Duration::from_secs(1) };
 
 /// How many keys are settled in one transaction.
 const SETTLED_AT_ONCE: usize = 250;
@@ -128,21 +119,18 @@ impl Inner {
     where
         F: Future<Output = TroubleResult<T>> + Send,
     {
-        let mut failures = 0;
+        let mut retries = Retries::new(RetryPolicy::CALL, jitter());
         loop {
             let trouble = match attempt().await {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
-            failures += 1;
-            if trouble.next == Next::Tell || failures > RETRIES {
-                return Err(trouble.error);
-            }
+            let wait = retries.failed().filter(|_| trouble.next != Next::Tell);
+            let Some(wait) = wait else { return Err(trouble.error) };
             if trouble.next == Next::TieClock {
                 turn::tie_clock(self).await.map_err(|trouble| trouble.error)?;
             }
-            tokio::time::sleep(BACKOFF.jittered(failures, RandomState::new().hash_one(failures) as u32))
-                .await;
+            tokio::time::sleep(wait).await;
         }
     }
 
