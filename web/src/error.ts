@@ -1,14 +1,12 @@
 // The errors that a caller catches. Which one it is, and what it says, the rules decide.
 
+import type { ErrorCode } from './border.js';
 import type { Operation } from './types.js';
 
 /** Which row of the table (docs/browser.md) it is. */
-export type ProjectLockErrorCode =
-  | 'web-lock-unsupported' | 'web-lock-unavailable' | 'web-lock-aborted' | 'acquire-denied' | 'acquire-timeout'
-  | 'fallback-conflict' | 'fallback-open-failed' | 'fallback-read-failed' | 'fallback-write-failed' | 'lease-mismatch'
-  | 'lease-stale' | 'lease-expired' | 'renew-failed' | 'release-failed';
+export type ProjectLockErrorCode = ErrorCode;
 
-/** An error as the rules tell it, and as it goes from the Worker to the page. */
+/** An error as it goes from the Worker to the page; the rules send the same. */
 export interface ErrorView {
   readonly name: string;
   readonly code: ProjectLockErrorCode;

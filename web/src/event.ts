@@ -1,26 +1,8 @@
 // Events on their way from the rules to those who subscribed.
 
-import { errorOf, type ErrorView } from './error.js';
-import type {
-  Dialect, ProjectLockEvent, ProjectLockEventListener, ProjectLockLease, ProjectLockSubscription,
-} from './types.js';
-
-/** An event as the rules tell it: errors are views. */
-export interface EventView {
-  readonly type: string;
-  readonly lease?: ProjectLockLease;
-  /** Its code alone in dialect `autosave`. */
-  readonly error?: ErrorView | string;
-  readonly lastError?: ErrorView;
-  readonly [field: string]: unknown;
-}
-
-/** One event in all three dialects. */
-export interface Told {
-  readonly lock: EventView;
-  readonly service?: EventView;
-  readonly autosave?: readonly EventView[];
-}
+import type { DialectsView, ProjectEventView } from './border.js';
+import { errorOf } from './error.js';
+import type { Dialect, ProjectLockEvent, ProjectLockEventListener, ProjectLockSubscription } from './types.js';
 
 const DIALECTS: readonly Dialect[] = ['lock', 'service', 'autosave'];
 
@@ -39,7 +21,7 @@ export class Listeners {
   }
 
   /** Tells everybody. */
-  tell(told: Told): void {
+  tell(told: DialectsView): void {
     for (const { listener, dialect } of [...this.#all]) {
       for (const view of [told[dialect] ?? []].flat()) tellOne(listener, view);
     }
@@ -47,7 +29,7 @@ export class Listeners {
 }
 
 /** Tells one listener. If it throws, that keeps nobody from hearing, and is reported as any uncaught error is. */
-export function tellOne(listener: (event: never) => void, view: EventView): void {
+export function tellOne(listener: (event: never) => void, view: ProjectEventView): void {
   try {
     listener(eventOf<never>(view));
   } catch (error) {
@@ -56,7 +38,7 @@ export function tellOne(listener: (event: never) => void, view: EventView): void
 }
 
 /** The event of a view. */
-export function eventOf<Event = ProjectLockEvent>(view: EventView): Event {
+export function eventOf<Event = ProjectLockEvent>(view: ProjectEventView): Event {
   const { error, lastError, ...rest } = view;
   return {
     ...rest,

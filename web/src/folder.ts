@@ -1,6 +1,8 @@
 // The files of one project folder. It reads and writes what it is told to, inside the guard: an exclusive access handle on
 // `.lock.guard`, which the browser takes back when a tab dies. It decides nothing about leases, and writes nowhere else.
 
+import type { StepView } from './border.js';
+import { printLock, readLock, type Members } from './lockfile.js';
 import type { AccessHandle, Clock, Directory, FileHandle } from './ports.js';
 
 /** How long to try for the guard before the caller is told. A guarded section takes milliseconds. */
@@ -16,25 +18,20 @@ const HELD = '.lock.held.';
 /** What the names of files begin with that are being saved; their fence follows. */
 const SAVE = '.lock.save.';
 
-/** What was found under the guard; `.lock` is missing unless it has a text, or a reason why it has none. */
+/** `.lock`, as it was found: null if there is none; without members if it is damaged. */
+export type LockFile =
+  | null
+  | { readonly modified: number; readonly members: Members | null }
+  | { readonly modified?: number; readonly said: string };
+
+/** What was found under the guard. */
 export interface Found {
   readonly guard: string;
-  readonly text?: string;
-  readonly unreadable?: string;
-  readonly modified?: number;
+  readonly lock: LockFile;
 }
 
-/** What the rules want to have done. */
-export interface Step {
-  readonly do: 'storeFence' | 'openHeld' | 'writeLock' | 'removeLock' | 'closeHeld' | 'sweepHeld';
-  /** What to write; and what, if the held file could not be opened. */
-  readonly text?: string;
-  readonly withoutHeld?: string;
-  /** The held file; the one to keep, in `sweepHeld`. */
-  readonly name?: string;
-  /** Whether it goes on if this fails. */
-  readonly mayFail: boolean;
-}
+/** The steps after whose failure a section goes on. */
+const MAY_FAIL: readonly StepView['do'][] = ['openHeld', 'closeHeld', 'sweepHeld'];
 
 /** What could not be done. */
 export type Trouble = 'guard-busy' | 'open' | 'read' | 'write';
@@ -141,16 +138,20 @@ export class Section {
     this.#held = held;
   }
 
-  /** What stands in `.lock` and in the guard. */
+  /** Reads `.lock` and the guard. */
   async read(): Promise<Found> {
-    const guard = await kind('read', () => this.#guardText());
-    let modified = {};
+    return { guard: await kind('read', () => this.#guardText()), lock: await this.#readLock() };
+  }
+
+  async #readLock(): Promise<LockFile> {
+    let times = {};
     try {
       const file = await (await this.#folder.getFileHandle('.lock')).getFile();
-      modified = { modified: Math.floor(file.lastModified) };
-      return { guard, ...modified, text: await file.text() };
+      const modified = Math.floor(file.lastModified);
+      times = { modified };
+      return { modified, members: readLock(new Uint8Array(await file.arrayBuffer())) };
     } catch (error) {
-      return nameOf(error) === 'NotFoundError' ? { guard } : { guard, ...modified, unreadable: String(error) };
+      return nameOf(error) === 'NotFoundError' ? null : { ...times, said: String(error) };
     }
   }
 
@@ -170,32 +171,32 @@ export class Section {
 
   /** Does the steps in order. If one fails that may not, the held files that they name are closed, and stay: should `.lock`
    * name one after all, it shows that its holder is gone. */
-  async perform(steps: readonly Step[]): Promise<void> {
+  async perform(steps: readonly StepView[]): Promise<void> {
     try {
       for (const step of steps) await kind('write', () => this.#step(step));
     } catch (error) {
-      for (const { do: what, name = '' } of steps) if (what === 'openHeld' || what === 'closeHeld') this.#close(name);
+      for (const step of steps) if (step.do === 'openHeld' || step.do === 'closeHeld') this.#close(step.name);
       throw error;
     }
   }
 
-  async #step(step: Step): Promise<void> {
+  async #step(step: StepView): Promise<void> {
     try {
       await this.#do(step);
     } catch (error) {
-      if (!step.mayFail) throw error;
+      if (!MAY_FAIL.includes(step.do)) throw error;
       if (step.do === 'openHeld') this.#holds = false;
     }
   }
 
-  #do({ do: what, text = '', withoutHeld = '', name = '' }: Step): Promise<void> {
-    switch (what) {
-      case 'storeFence': return this.#storeGuard(text);
-      case 'openHeld': return this.#openHeld(name);
-      case 'writeLock': return this.#writeLock(this.#holds ? text : withoutHeld);
+  #do(step: StepView): Promise<void> {
+    switch (step.do) {
+      case 'storeFence': return this.#storeGuard(step.text);
+      case 'openHeld': return this.#openHeld(step.name);
+      case 'writeLock': return this.#writeLock(printLock({ ...step.record, held: step.record.held && this.#holds }));
       case 'removeLock': return remove(this.#folder, '.lock');
-      case 'closeHeld': return this.#closeHeld(name);
-      case 'sweepHeld': return this.#sweepHeld(name);
+      case 'closeHeld': return this.#closeHeld(step.name);
+      case 'sweepHeld': return this.#sweepHeld(step.keep);
     }
   }
 

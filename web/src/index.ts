@@ -1,8 +1,9 @@
 // The package: the functions of a project lock, hosted in a Worker that is started with the first call. Importing it does
 // nothing.
 
-import { LockAcquisitionError, errorOf, type ErrorView } from './error.js';
-import { Listeners, tellOne, type Told } from './event.js';
+import type { DialectsView, ErrorView } from './border.js';
+import { LockAcquisitionError, errorOf } from './error.js';
+import { Listeners, tellOne } from './event.js';
 import { host } from './host.js';
 import { projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
@@ -193,7 +194,7 @@ function hear(message: ToPage): void {
 }
 
 /** Tells the subscribers, and then those who want to know that one of these projects is read-only. */
-function tell(told: Told, projects: readonly string[]): void {
+function tell(told: DialectsView, projects: readonly string[]): void {
   listeners.tell(told);
   if (told.lock.type !== 'lock:readonly-entered') return;
   for (const project of projects) {
@@ -210,7 +211,8 @@ function fail(gone: Worker, why: string): void {
   const message = `the Worker of the project lock failed (${why}): say where it is with init({ workerUrl })`;
   const [retryable, code] = [false, 'fallback-open-failed'] as const;
   const [operation, type] = held.size > 0 ? ['renew', 'expired'] as const : ['acquire', 'acquire-failed'] as const;
-  const error: ErrorView = { name: 'LockIrrecoverableError', code, retryable, operation, message, said: why };
+  const level = 'error';
+  const error: ErrorView = { name: 'LockIrrecoverableError', code, retryable, operation, message, level, said: why };
   const waiting = [...calls.values()];
   calls.clear();
   waiting.forEach(({ reject }) => reject(errorOf(error)));

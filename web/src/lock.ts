@@ -1,15 +1,16 @@
 // `createProjectLock`: does what the rules say, on the calling thread. It brings the time, the Web Lock and the files;
-// every decision is made in WebAssembly (leasehold-project-rules). It must never know better.
+// every decision is made in WebAssembly (crates/leasehold-project-rules). It must never decide anything itself.
 
-import { errorOf, type ErrorView } from './error.js';
-import { Listeners, type Told } from './event.js';
-import { FolderError, ProjectFolder, type Bytes, type Section, type Step } from './folder.js';
+import type { Answer, DialectsView, EffectView, NewsView } from './border.js';
+import { errorOf } from './error.js';
+import { Listeners } from './event.js';
+import { FolderError, ProjectFolder, type Bytes, type LockFile, type Section } from './folder.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
   ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscription, ProjectLockTakeOverOptions,
 } from './types.js';
-import { rules, type Field, type Rules } from './wasm.js';
+import { rules, type Request, type RequestName, type Rules } from './wasm.js';
 import { withLock } from './with.js';
 
 /** What a lock is put into. What is left out is the browser's own; null says that there is none. */
@@ -60,12 +61,12 @@ export class LocalProjectLock implements ProjectLock {
 
   async renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
     const machine = await this.#machineOf(lease);
-    return machine.call<ProjectLockLease>('renew', lease.leaseId, extendByMs);
+    return machine.call('renew', { leaseId: lease.leaseId, extendByMs }) as Promise<ProjectLockLease>;
   }
 
-  async releaseProjectLock({ lease, reason, force }: ProjectLockReleaseOptions): Promise<void> {
+  async releaseProjectLock({ lease, reason, force = false }: ProjectLockReleaseOptions): Promise<void> {
     const machine = await this.#machineOf(lease);
-    await machine.call('release', lease.leaseId, force, reason);
+    await machine.call('release', { leaseId: lease.leaseId, force, reason });
   }
 
   withProjectLock<T>(
@@ -87,21 +88,21 @@ export class LocalProjectLock implements ProjectLock {
 
   /** Looks again whether the project is free, for a tab that is read-only. */
   async refresh(): Promise<void> {
-    await this.#all((machine) => machine.tell('refresh'));
+    await this.#all((machine) => machine.send('refresh', {}));
   }
 
   /** The page is about to be frozen, or put into the back/forward cache. */
   async freeze(): Promise<void> {
-    await this.#all((machine) => machine.tell('frozen'));
+    await this.#all((machine) => machine.send('frozen', {}));
   }
 
   /** The page is back. */
   async resume(): Promise<void> {
-    await this.#all((machine) => machine.tell('resumed'));
+    await this.#all((machine) => machine.send('resumed', {}));
   }
 
   /** @internal Hears every event in all dialects, and of which project. */
-  onTold: ((told: Told, project: string) => void) | undefined;
+  onTold: ((told: DialectsView, project: string) => void) | undefined;
 
   async #all(work: (machine: Machine) => void): Promise<void> {
     // Each as soon as it is open: a page that is about to be frozen cannot wait for the slowest.
@@ -112,7 +113,7 @@ export class LocalProjectLock implements ProjectLock {
     const key = projectOf({ root, lockName });
     const known = this.#machines.get(key);
     if (known) return known;
-    const tell = (told: Told) => {
+    const tell = (told: DialectsView) => {
       const { type, lease } = told.lock;
       if (type === 'lock:acquired' && lease) this.#givers.set(lease.leaseId, machine);
       this.#listeners.tell(told);
@@ -131,42 +132,28 @@ export class LocalProjectLock implements ProjectLock {
   }
 }
 
-/** What the rules answer to anything. */
-interface Answer {
-  readonly invalid?: string;
-  readonly effects?: readonly Effect[];
-  readonly timeoutMs?: number;
-  readonly probe?: number;
-  readonly steps?: readonly Step[];
-  readonly error?: ErrorView;
-}
-
-/** What the rules want to have done: `do`, and whatever of the rest it has. */
-interface Effect {
-  readonly do: 'requestWebLock' | 'dropWebLock' | 'guarded' | 'emit' | 'broadcast' | 'settle';
-  readonly ticket?: number;
-  readonly steal?: boolean;
-  readonly event?: Told;
-  readonly news?: News;
-  readonly call?: number;
-  readonly lease?: ProjectLockLease;
-  readonly error?: ErrorView;
-}
-
 interface Call {
   resolve(lease: ProjectLockLease | undefined): void;
   reject(error: Error): void;
 }
 
+/** Calls that the rules answer later. */
+type CallName = 'acquire' | 'takeOver' | 'renew' | 'release';
+
+/** Tells the rules that a machine was garbage-collected. */
+const forgotten = new FinalizationRegistry<() => void>((close) => close());
+
 /** One machine of the rules, and the hands that do what it says. */
 class Machine {
   readonly #rules: Rules;
+  /** Its number among the machines of the page. */
+  #number = 0;
   readonly #clock: Clock;
   readonly #locks: Locks | null;
   readonly #lockName: string;
   readonly #folder: ProjectFolder | null;
   #channel: Channel | null = null;
-  readonly #tell: (told: Told) => void;
+  readonly #tell: (told: DialectsView) => void;
   readonly #calls = new Map<number, Call>();
   readonly #webLocks = new Map<number, () => void>();
   readonly #own = new Listeners();
@@ -177,18 +164,17 @@ class Machine {
   #stopTimer = () => {};
 
   static async open(
-    surroundings: Surroundings, root: string, lockName: string, tell: (told: Told) => void,
+    surroundings: Surroundings, root: string, lockName: string, tell: (told: DialectsView) => void,
   ): Promise<Machine> {
     const around = await lookAround(surroundings);
     const machine = new Machine(await rules(), around, root, lockName, tell);
-    const folder = around.folder === null ? around.why : around.guarded ? 'guarded' : 'advisory';
-    machine.tell('open', owner(), root, folder, ...crypto.getRandomValues(new Uint32Array(4)));
+    machine.#open(root, around);
     // A root that is refused gets no channel: nobody would close it.
     machine.#listen(around.channel?.(`leasehold:${lockName}:${root}`) ?? null);
     return machine;
   }
 
-  private constructor(rules: Rules, around: Around, root: string, lockName: string, tell: (told: Told) => void) {
+  private constructor(rules: Rules, around: Around, root: string, lockName: string, tell: (told: DialectsView) => void) {
     this.#rules = rules;
     this.isPassing = around.isPassing ?? false;
     this.#clock = around.clock;
@@ -201,13 +187,23 @@ class Machine {
     });
   }
 
+  #open(root: string, { folder, guarded, why }: Around): void {
+    const [seedA, seedB, seedC, seedD] = crypto.getRandomValues(new Uint32Array(4)) as unknown as [number, number, number, number];
+    const kind = folder === null ? 'absent' : guarded ? 'guarded' : 'advisory';
+    const { machine = 0 } = this.send('open', { owner: owner(), root, folder: kind, why, seedA, seedB, seedC, seedD });
+    this.#number = machine;
+    const rules = this.#rules;
+    forgotten.register(this, () => { rules(machine, 'close', {}, 0, 0); });
+  }
+
   /** Acquires or takes over; the caller's signal ends it. */
   async acquire(how: 'acquire' | 'takeOver', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
     const { signal, onReadonly, seen, reason } = options;
     this.#onReadonly = onReadonly ?? this.#onReadonly;
-    const answer = this.call<ProjectLockLease>(how, ...fieldsOf(options), seen, reason);
+    const wanted = { options: wantedOf(options), ...(how === 'takeOver' && { seen, reason }) };
+    const answer = this.call(how, wanted) as Promise<ProjectLockLease>;
     const call = this.#lastCall;
-    const abort = () => { this.tell('abort', call); };
+    const abort = () => { this.send('abort', { call }); };
     if (signal?.aborted) abort();
     signal?.addEventListener('abort', abort);
     try {
@@ -221,12 +217,12 @@ class Machine {
   }
 
   /** A call that is answered later. */
-  call<T>(word: string, ...fields: Field[]): Promise<T> {
+  call<Name extends CallName>(name: Name, fields: Omit<Request<Name>, 'call'>): Promise<ProjectLockLease | undefined> {
     const call = ++this.#lastCall;
     return new Promise((resolve, reject) => {
-      this.#calls.set(call, { resolve: (lease) => resolve(lease as T), reject });
+      this.#calls.set(call, { resolve, reject });
       try {
-        this.tell(word, call, ...fields);
+        this.send(name, { ...fields, call } as unknown as Request<Name>);
       } catch (error) {
         this.#calls.delete(call);
         reject(error);
@@ -236,41 +232,40 @@ class Machine {
 
   /** Saves, if the lease is still good. */
   async commit({ lease, path, data }: ProjectFileCommit): Promise<void> {
-    const claim = [lease.leaseId, lease.fence];
-    this.tell('claim', ...claim, path);
+    const { leaseId, fence } = lease;
+    this.send('claim', { leaseId, fence, path });
     const folder = this.#folder;
     if (!folder) throw new TypeError('there is no folder here to save in: save elsewhere, and check the fence there');
     const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data as Bytes;
     try {
-      await folder.save(path, lease.fence, bytes, (section) => this.#decide(section, 'saveSection', ...claim));
+      await folder.save(path, fence, bytes, (section) =>
+        this.#decide(section, (guard) => this.send('saveSection', { leaseId, fence, guard })));
     } catch (error) {
       if (!(error instanceof FolderError)) throw error;
       // The rules have no better words than the browser for no space, or no permission; for the rest they have.
-      if (!(error.cause instanceof DOMException)) this.tell('saveFailed', error.kind, error.message);
+      if (!(error.cause instanceof DOMException)) this.send('saveFailed', { kind: error.kind, said: error.message });
       throw error.cause;
     }
   }
 
-  /** Tells the rules something, and does what they answer. */
-  tell(word: string, ...fields: Field[]): Answer {
-    const [wall, monotonic] = [Math.floor(this.#clock.now()), Math.floor(this.#clock.monotonic())];
-    const answer = this.#rules<Answer>(wall, monotonic, word, ...fields);
+  /** Sends the rules a request, and does what they answer. */
+  send<Name extends RequestName>(name: Name, fields: Request<Name>): Answer {
+    const answer = this.#rules(this.#number, name, fields, this.#clock.now(), this.#clock.monotonic());
     if (answer.invalid) throw new TypeError(answer.invalid);
     this.#stopTimer();
     const { timeoutMs } = answer;
-    if (timeoutMs !== undefined) this.#stopTimer = this.#clock.after(timeoutMs, () => { this.tell('timeout'); });
+    if (timeoutMs !== undefined) this.#stopTimer = this.#clock.after(timeoutMs, () => { this.send('timeout', {}); });
     for (const effect of answer.effects ?? []) this.#do(effect);
     if (answer.error) throw errorOf(answer.error);
     return answer;
   }
 
-  #do(effect: Effect): void {
-    const { ticket = 0, event } = effect;
+  #do(effect: EffectView): void {
     switch (effect.do) {
-      case 'requestWebLock': return void this.#requestWebLock(ticket, effect.steal ?? false);
-      case 'dropWebLock': return this.#webLocks.get(ticket)?.();
-      case 'guarded': return void this.#guarded(ticket);
-      case 'emit': return event && this.#emit(event);
+      case 'requestWebLock': return void this.#requestWebLock(effect.ticket, effect.steal);
+      case 'dropWebLock': return this.#webLocks.get(effect.ticket)?.();
+      case 'guarded': return void this.#guarded(effect.ticket);
+      case 'emit': return this.#emit(effect.event);
       case 'broadcast': return this.#channel?.postMessage(effect.news);
       case 'settle': return this.#settle(effect);
     }
@@ -278,7 +273,7 @@ class Machine {
 
   /** Requests the Web Lock, and keeps it until it is dropped. */
   async #requestWebLock(ticket: number, steal: boolean): Promise<void> {
-    const report = (result: string, said = '') => { this.tell('webLock', ticket, result, said); };
+    const report = (result: Request<'webLock'>['result'], said = '') => { this.send('webLock', { ticket, result, said }); };
     const abort = new AbortController();
     let [granted, dropped] = [false, false];
     let release = () => {};
@@ -310,66 +305,70 @@ class Machine {
   /** Runs a guarded section, and reports what it came to. */
   async #guarded(ticket: number): Promise<void> {
     try {
-      await this.#folder?.guarded((section) => this.#decide(section, 'section', ticket));
-      this.tell('guarded', ticket);
+      await this.#folder?.guarded((section) =>
+        this.#decide(section, (guard) => this.send('section', { ticket, guard })));
+      this.send('guarded', { ticket });
     } catch (error) {
       const kind = error instanceof FolderError ? error.kind : 'write';
-      this.tell('ioError', ticket, kind, error instanceof Error ? error.message : String(error));
+      this.send('ioError', { ticket, kind, said: error instanceof Error ? error.message : String(error) });
     }
   }
 
   /** Reads, lets the rules decide, and does what they decided. */
-  async #decide(section: Section, word: string, ...fields: Field[]): Promise<void> {
-    const { guard, modified, text, unreadable } = await section.read();
-    const { probe } = this.tell(word, ...fields, guard, modified, text, unreadable);
+  async #decide(section: Section, enter: (guard: string) => void): Promise<void> {
+    const { guard, lock } = await section.read();
+    enter(guard);
+    const { probe } = this.#found(lock);
     const held = probe === undefined ? 'unknown' : await section.probe(probe);
-    const { steps = [] } = this.tell('decide', held);
+    const { steps = [] } = this.send('decide', { held });
     await section.perform(steps);
+  }
+
+  #found(lock: LockFile): Answer {
+    if (lock === null) return this.send('lockMissing', {});
+    if ('said' in lock) return this.send('lockUnreadable', lock);
+    const { modified, members } = lock;
+    return members ? this.send('lockRead', { modified, lock: members }) : this.send('lockDamaged', { modified });
   }
 
   #listen(channel: Channel | null): void {
     this.#channel = channel;
-    if (channel) channel.onmessage = ({ data }) => this.#hear(data as News);
+    if (channel) channel.onmessage = ({ data }) => this.#hear(data as NewsView);
     channel?.unref?.();
   }
 
   /** Another tab said something. */
-  #hear(news: News): void {
+  #hear(news: NewsView): void {
     try {
-      this.tell('news', news.fence, news.owner, news.why);
+      const { fence, owner, why } = news;
+      this.send('news', { fence, owner, why });
     } catch {
       // It is advice, and another version may say it in other words.
     }
   }
 
-  #emit(told: Told): void {
+  #emit(told: DialectsView): void {
     this.#tell(told);
     this.#own.tell(told);
   }
 
-  #settle({ call = 0, lease, error }: Effect): void {
+  #settle({ call, lease, error }: Extract<EffectView, { do: 'settle' }>): void {
     const waiting = this.#calls.get(call);
     this.#calls.delete(call);
     if (error) waiting?.reject(errorOf(error));
-    else waiting?.resolve(lease);
+    else waiting?.resolve(lease as ProjectLockLease | undefined);
   }
 }
 
-/** What tabs tell each other. */
-interface News {
-  readonly fence: number;
-  readonly owner?: string;
-  readonly why?: string;
-}
-
-/** The options, in the order in which the rules take them. */
-function fieldsOf(options: ProjectLockAcquireOptions): Field[] {
-  const retry = options.retryPolicy;
-  return [
-    options.profile, options.maxWaitMs, options.webLockTimeoutMs, retry?.initialDelayMs, retry?.maxDelayMs,
-    retry?.multiplier, retry?.maxAttempts, options.ttlMs, options.renewIntervalMs ?? options.heartbeatIntervalMs,
-    options.preferredStrategy, options.reentrant, options.autoResume, options.allowAdvisory,
-  ];
+/** The options, as the rules know them. */
+function wantedOf(options: ProjectLockAcquireOptions): Request<'acquire'>['options'] {
+  const { profile, maxWaitMs, webLockTimeoutMs, retryPolicy, ttlMs, renewIntervalMs, heartbeatIntervalMs } = options;
+  const { preferredStrategy, reentrant = false, autoResume, allowAdvisory = false } = options;
+  const { initialDelayMs, maxDelayMs, multiplier, maxAttempts } = retryPolicy ?? {};
+  return {
+    profile, maxWaitMs, webLockTimeoutMs, initialDelayMs, maxDelayMs, multiplier, maxAttempts, ttlMs,
+    heartbeatIntervalMs: renewIntervalMs ?? heartbeatIntervalMs, preferredStrategy, reentrant, autoResume, allowAdvisory,
+  };
 }
 
 /** What was found around. */

@@ -1,7 +1,7 @@
 // What a page and the host of its lock say to each other. Everything here can be sent by `postMessage`.
 
+import type { DialectsView } from './border.js';
 import type { ErrorView } from './error.js';
-import type { Told } from './event.js';
 
 /** The calls that go to the host. */
 export type Method =
@@ -19,4 +19,4 @@ export type ToPage =
   | { readonly call: number; readonly value: unknown }
   | { readonly call: number; readonly error: ErrorView }
   | { readonly call: number; readonly thrown: unknown }
-  | { readonly told: Told; readonly project: string };
+  | { readonly told: DialectsView; readonly project: string };

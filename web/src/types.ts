@@ -1,12 +1,13 @@
 // The words of the package: what an application gives and gets. No behaviour is in here.
 
+import type { GuaranteeWord, OperationWord, StrategyWord } from './border.js';
 import type { ProjectLockError, ProjectLockErrorCode } from './error.js';
 
 /** How the lease was got. */
-export type Strategy = 'web-lock' | 'file-lock';
+export type Strategy = StrategyWord;
 
 /** What a lease is worth. See docs/browser-guarantees.md. */
-export type Guarantee = 'exclusive' | 'tab-exclusive' | 'advisory';
+export type Guarantee = GuaranteeWord;
 
 /** Which defaults and error codes. */
 export type Profile = 'autosave' | 'service';
@@ -98,7 +99,7 @@ export interface ProjectFileCommit {
 }
 
 /** What an error or an event is about. */
-export type Operation = 'acquire' | 'renew' | 'release';
+export type Operation = OperationWord;
 
 /** Why a project is given back. */
 export type ReleaseReason = 'completed' | 'aborted' | 'expired';

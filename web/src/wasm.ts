@@ -1,51 +1,83 @@
-// The rules, compiled to WebAssembly: a flat list of words and numbers in, JSON out. No rule is in here.
+// The rules, compiled to WebAssembly: one instance for all projects of a page. Requests are checked and encoded by the table
+// in border.ts, which is made from the declarations in Rust; answers are JSON. No rule is in here.
+
+import { FINGERPRINT, REQUESTS, type Answer } from './border.js';
 
 interface Exports {
-  memory: WebAssembly.Memory;
+  readonly memory: WebAssembly.Memory;
+  fingerprint?(): number;
   reserve(length: number): number;
-  call(): number;
+  call(request: number, machine: number, wall: number, monotonic: number): number;
   answer(): number;
 }
 
 /** Where the compiled rules are: an address, or the bytes themselves. */
 export type WasmSource = string | URL | BufferSource;
 
-/** A word or a number of a request. */
-export type Field = string | number | boolean | null | undefined;
+/** What the values of each kind are. */
+interface Kinds { text: string; number: number; whole: number; flag: boolean; json: unknown }
 
-/** One machine of the rules. */
-export type Rules = <Answer>(...request: Field[]) => Answer;
+type Kind = keyof Kinds | `${keyof Kinds}?` | readonly string[] | { readonly [field: string]: Kind };
+type Table = { readonly [field: string]: Kind };
+
+type FieldOf<K> =
+  K extends keyof Kinds ? Kinds[K] : K extends readonly (infer Word)[] ? Word : K extends Table ? FieldsOf<K> : never;
+type FieldsOf<T> =
+  & { readonly [F in keyof T as T[F] extends `${string}?` | 'json' ? never : F]: FieldOf<T[F]> }
+  & { readonly [F in keyof T as T[F] extends `${string}?` | 'json' ? F : never]?:
+    T[F] extends `${infer K}?` ? FieldOf<K> | undefined : unknown };
+
+/** The name of a request. */
+export type RequestName = keyof typeof REQUESTS;
+
+/** What a request carries. */
+export type Request<Name extends RequestName> = FieldsOf<(typeof REQUESTS)[Name]>;
+
+/** Asks the rules something about a machine, at a time. */
+export type Rules =
+  <Name extends RequestName>(machine: number, name: Name, fields: Request<Name>, wall: number, monotonic: number) => Answer;
+
+const NUMBERS = new Map(Object.keys(REQUESTS).map((name, number) => [name, number]));
 
 let source: WasmSource | undefined;
-let compiled: Promise<WebAssembly.Module> | undefined;
+let loaded: Promise<Rules> | undefined;
 
 /** Says where the compiled rules are, when they are not beside this file. */
 export function setWasm(from: WasmSource | undefined): void {
   source = from ?? source;
 }
 
-/** A new machine. The rules are loaded once. */
-export async function rules(): Promise<Rules> {
-  compiled ??= load().catch((error) => {
-    compiled = undefined; // a network may come back
+/** The rules. They are loaded once. */
+export function rules(): Promise<Rules> {
+  loaded ??= load().catch((error) => {
+    loaded = undefined; // a network may come back
     throw error;
   });
-  const { exports } = new WebAssembly.Instance(await compiled, {});
-  const { memory, reserve, call, answer } = exports as unknown as Exports;
-  return (...request) => {
-    const bytes = request.flatMap(pack);
-    // The memory may move whenever the module is called: its buffer is asked for afterwards.
-    const at = reserve(bytes.length);
-    new Uint8Array(memory.buffer, at, bytes.length).set(bytes);
-    const length = call();
-    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, answer(), length)));
-  };
+  return loaded;
 }
 
-async function load(): Promise<WebAssembly.Module> {
+async function load(): Promise<Rules> {
   const code = await bytes(source ?? new URL('./leasehold.wasm', import.meta.url));
   // At once, except in a page, which would stand still: a test that moves time must not be overtaken by a compiler.
-  return typeof document === 'undefined' ? new WebAssembly.Module(code) : WebAssembly.compile(code);
+  const module = typeof document === 'undefined' ? new WebAssembly.Module(code) : await WebAssembly.compile(code);
+  return rulesOf(new WebAssembly.Instance(module, {}).exports as unknown as Exports);
+}
+
+/** @internal The rules in these exports, if they are of this version. */
+export function rulesOf({ memory, fingerprint, reserve, call, answer }: Exports): Rules {
+  const theirs = fingerprint?.();
+  if (theirs === undefined || theirs >>> 0 !== FINGERPRINT) {
+    throw new Error('leasehold.wasm is of another version than the JavaScript of the package: serve both from the same release');
+  }
+  return (machine, name, fields, wall, monotonic) => {
+    const encoded: number[] = [];
+    encode(name, REQUESTS[name], fields, encoded);
+    // The memory may move whenever the module is called: its buffer is asked for afterwards.
+    const at = reserve(encoded.length);
+    new Uint8Array(memory.buffer, at, encoded.length).set(encoded);
+    const length = call(NUMBERS.get(name) ?? -1, machine, wall, monotonic);
+    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, answer(), length)));
+  };
 }
 
 async function bytes(from: WasmSource): Promise<BufferSource> {
@@ -58,13 +90,48 @@ async function bytes(from: WasmSource): Promise<BufferSource> {
   return response.arrayBuffer();
 }
 
-/** A byte that says what it is, and then what it is. */
-function pack(field: Field): number[] {
-  if (field === undefined || field === null) return [0];
-  if (typeof field === 'boolean') return [field ? 2 : 1];
-  if (typeof field === 'string') {
-    const text = new TextEncoder().encode(field);
-    return [4, ...new Uint8Array(new Uint32Array([text.length]).buffer), ...text];
+/** Appends the fields of a request, or of a group in it, in the order of the table. */
+function encode(path: string, table: Table, fields: object, into: number[]): void {
+  const extra = Object.keys(fields).find((name) => !Object.hasOwn(table, name));
+  if (extra !== undefined) throw new TypeError(`${path}.${extra}: there is no such field`);
+  for (const [name, kind] of Object.entries(table)) {
+    const value: unknown = (fields as Record<string, unknown>)[name];
+    if (isGroup(kind)) encode(`${path}.${name}`, kind, Object(value), into);
+    else encodeOne(`${path}.${name}`, kind, value, into);
   }
-  return [3, ...new Uint8Array(new Float64Array([field]).buffer)];
+}
+
+function isGroup(kind: Kind): kind is Table {
+  return typeof kind === 'object' && !Array.isArray(kind);
+}
+
+/** What an error says was expected. */
+const EXPECTED = { text: 'a text', number: 'a number', whole: 'a whole number', flag: 'true or false', json: '' };
+
+/** A byte that says what it is, and then what it is. */
+function encodeOne(path: string, kind: Exclude<Kind, Table>, value: unknown, into: number[]): void {
+  const [base, optional] = typeof kind === 'string' ? kind.split('?') as [keyof Kinds, string?] : [kind];
+  const isAbsent = value === undefined || value === null;
+  if (!(isAbsent && (optional === '' || base === 'json')) && !fits(base, value)) {
+    throw new TypeError(`${path}: expected ${typeof base === 'string' ? EXPECTED[base] : base.join(', ')}`);
+  }
+  if (isAbsent) into.push(0);
+  else if (typeof value === 'boolean') into.push(value ? 2 : 1);
+  else if (typeof value === 'number') into.push(3, ...new Uint8Array(new Float64Array([value]).buffer));
+  else if (typeof value === 'string') {
+    const text = new TextEncoder().encode(value);
+    into.push(4, ...new Uint8Array(new Uint32Array([text.length]).buffer));
+    text.forEach((byte) => into.push(byte));
+  } else into.push(5);
+}
+
+function fits(kind: keyof Kinds | readonly string[], value: unknown): boolean {
+  switch (kind) {
+    case 'text': return typeof value === 'string';
+    case 'number': return typeof value === 'number';
+    case 'whole': return Number.isSafeInteger(value) && (value as number) >= 0;
+    case 'flag': return typeof value === 'boolean';
+    case 'json': return true;
+    default: return kind.includes(value as string);
+  }
 }

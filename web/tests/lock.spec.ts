@@ -135,7 +135,7 @@ describe('one tab', () => {
 
   test.each([
     [{ ttlMs: 5 }, /ttlMs.*at least 6000/], [{ maxWaitMs: -1 }, /maxWaitMs/], [{ retryPolicy: { multiplier: 0.5 } }, /"0.5/],
-    [{ profile: 'nonsense' as never }, /profile.*autosave, service/], [{ preferredStrategy: 5 as never }, /text/],
+    [{ profile: 'nonsense' as never }, /profile.*autosave, service/], [{ preferredStrategy: 5 as never }, /preferredStrategy: expected a text/],
   ])('options that make no sense are refused: %j', async (options, message) => {
     const tab = new Tab();
     const call = tab.run(tab.lock.acquireProjectLock(options));

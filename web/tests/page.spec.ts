@@ -50,7 +50,9 @@ const LEASE = {
   leaseId: '3f1c0b1e-0000-4000-8000-000000000001', fence: 7, owner: 'tab', expiresAt: 2, acquiredAt: 1, ttlMillis: 25_000,
   nextHeartbeatAt: 2, source: 'web-lock', strategy: 'web-lock', viaFallback: false, guarantee: 'exclusive',
 } as const;
-const LAST = { name: 'LockConflictError', code: 'lease-stale', retryable: false, operation: 'renew', message: 'gone' } as const;
+const LAST = {
+  name: 'LockConflictError', code: 'lease-stale', retryable: false, operation: 'renew', message: 'gone', level: 'error',
+} as const;
 const READONLY = { lock: { type: 'lock:readonly-entered', reason: 'lease-stale', lastError: LAST } };
 const project = (root = 'project') => JSON.stringify([root, 'imgponic:project']);
 

@@ -4,7 +4,7 @@
 //! which are Debian's packages.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -81,8 +81,24 @@ fn browsers(workspace: &Workspace, settings: &[(&str, &str)]) -> Result<Report> 
 
 fn build(workspace: &Workspace) -> Result<()> {
     install(workspace)?;
+    write_border(workspace)?;
     compile_rules(workspace)?;
     must(&mut npm(workspace, &["run", "--silent", "build"]))
+}
+
+/// Writes the TypeScript side of the border to WebAssembly, as Rust declares it. A test of that crate fails if what is in the
+/// repository is another.
+fn write_border(workspace: &Workspace) -> Result<()> {
+    let mut print = workspace.cargo(&["run", "--quiet", "-p", "leasehold-wasm", "--example", "border"]);
+    let printed = print.stderr(Stdio::inherit()).output()?;
+    if !printed.status.success() {
+        bail!("`{}` failed", tools::shown(&print));
+    }
+    let path = folder(workspace).join("src/border.ts");
+    if std::fs::read(&path).is_ok_and(|known| known == printed.stdout) {
+        return Ok(());
+    }
+    Ok(std::fs::write(path, printed.stdout)?)
 }
 
 /// Compiles the rules to WebAssembly and puts them where the package expects them.

@@ -5,6 +5,7 @@
 
 use leasehold_core::Owner;
 use leasehold_project_rules::guarded::{Found, LockFile, Probe, Section};
+use leasehold_project_rules::record::{Content, Members};
 use leasehold_project_rules::{
     CallId, Effect, Folder, Now, Options, ProjectLock, Surroundings, Wanted, WebLock, wire,
 };
@@ -26,8 +27,9 @@ fn run(now: u64, seed: u8) -> Option<u64> {
         match effect {
             Effect::RequestWebLock { ticket, .. } => lock.handle_web_lock(ticket, WebLock::Granted, now),
             Effect::Guarded { ticket, action } => {
-                let text = told.to_string();
-                let found = Found { lock: LockFile::Text { text, modified: now.wall }, guard: String::new() };
+                let content = Content::of(&Members::default());
+                let found =
+                    Found { lock: LockFile::Read { content, modified: now.wall }, guard: String::new() };
                 let verdict = Section::new(action, &found).decide(Probe::Unknown, now.wall);
                 told += verdict.steps.len() as u64;
                 lock.handle_guarded(ticket, verdict.outcome, verdict.skewed, now);

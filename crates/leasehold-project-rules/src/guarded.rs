@@ -56,14 +56,14 @@ pub struct Found {
 }
 
 /// What was read of `.lock`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockFile {
     /// There is none.
     Missing,
-    /// Its text, bytes that are no text replaced.
-    Text {
-        /// The text.
-        text: String,
+    /// It was read.
+    Read {
+        /// What it says.
+        content: Content,
         /// When the file was last modified, by the wall clock.
         modified: StoreTime,
     },
@@ -76,17 +76,6 @@ pub enum LockFile {
     },
 }
 
-impl std::fmt::Debug for LockFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The text has a lease id in it.
-        match self {
-            Self::Missing => f.write_str("Missing"),
-            Self::Text { text, modified } => write!(f, "Text({} bytes, {modified:?})", text.len()),
-            Self::Unreadable { modified, said } => write!(f, "Unreadable({modified:?}, {said:?})"),
-        }
-    }
-}
-
 /// What a look at a held file said: tried to open exclusively, and closed again if that worked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Probe {
@@ -97,6 +86,12 @@ pub enum Probe {
     Free,
     /// Somebody has it open: its holder lives, or is frozen.
     Busy,
+}
+
+impl Probe {
+    /// All of them, with their names.
+    pub const WORDS: [(Self, &'static str); 3] =
+        [(Self::Unknown, "unknown"), (Self::Free, "free"), (Self::Busy, "busy")];
 }
 
 /// A guarded section, after reading and before deciding.
@@ -141,7 +136,7 @@ pub struct Verdict {
 }
 
 /// Something to be done in the folder.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Write this into the guard, in place, and flush it.
     StoreFence {
@@ -150,13 +145,9 @@ pub enum Step {
     },
     /// Create and open the held file of this fence exclusively, and keep it open; fine if this tab already does.
     OpenHeld(Fence),
-    /// Write this to a temporary file, flush it, and let it take the place of `.lock`.
-    WriteLock {
-        /// The text.
-        text: String,
-        /// The text if the held file of this section could not be opened.
-        without_held: String,
-    },
+    /// Write this to a temporary file, flush it, and let it take the place of `.lock`. It must not say `held` if the held file
+    /// of this section could not be opened.
+    WriteLock(Record),
     /// Remove `.lock`; fine if it is gone.
     RemoveLock,
     /// Close the held file of this fence and remove it.
@@ -172,20 +163,6 @@ impl Step {
     /// Whether it goes on if this step fails.
     pub const fn may_fail(&self) -> bool {
         matches!(self, Self::OpenHeld(_) | Self::CloseHeld(_) | Self::SweepHeld { .. })
-    }
-}
-
-impl std::fmt::Debug for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The text has a lease id in it.
-        match self {
-            Self::StoreFence { .. } => f.write_str("StoreFence"),
-            Self::OpenHeld(fence) => write!(f, "OpenHeld({fence})"),
-            Self::WriteLock { .. } => f.write_str("WriteLock"),
-            Self::RemoveLock => f.write_str("RemoveLock"),
-            Self::CloseHeld(fence) => write!(f, "CloseHeld({fence})"),
-            Self::SweepHeld { keep } => write!(f, "SweepHeld(all but {keep})"),
-        }
     }
 }
 
@@ -273,10 +250,10 @@ impl Section {
     pub fn new(action: Action, found: &Found) -> Self {
         let lock = match &found.lock {
             LockFile::Missing => Read::Missing,
-            LockFile::Text { text, modified } => match record::read(text) {
-                Content::Record(record) => Read::Record { record, modified: *modified },
+            LockFile::Read { content, modified } => match content {
+                Content::Record(record) => Read::Record { record: record.clone(), modified: *modified },
                 Content::Damaged => Read::Unknown { modified: *modified, unreadable: None },
-                Content::Newer { version } => Read::Newer { version },
+                Content::Newer { version } => Read::Newer { version: *version },
             },
             LockFile::Unreadable { modified: Some(modified), said } => {
                 Read::Unknown { modified: *modified, unreadable: Some(said.clone()) }
@@ -454,8 +431,7 @@ impl<'a> Deciding<'a> {
 
     fn write(&self, lease: &Lease, held: bool) -> Step {
         let seq = self.found.as_ref().map_or(0, |record| record.seq).saturating_add(1);
-        let text = Record::of(lease, seq, held).text();
-        Step::WriteLock { text, without_held: Record::of(lease, seq, false).text() }
+        Step::WriteLock(Record::of(lease, seq, held))
     }
 
     fn grant(&self, lease: &Lease, extended: bool) -> Grant {

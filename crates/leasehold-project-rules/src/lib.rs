@@ -50,8 +50,6 @@ pub mod effect;
 pub mod event;
 pub mod fault;
 pub mod guarded;
-pub mod iso;
-pub mod json;
 pub mod lease;
 pub mod machine;
 pub mod options;

@@ -1,16 +1,14 @@
 //! `project/.lock` and `project/.lock.guard`: what stands in them, and what it means. The record becomes a [`Slot`] and
 //! goes through [`leasehold_core::lease::decide`] like every other; nothing here decides who holds the project.
 //!
-//! Reading must never fail on anything that a file can contain: what is no record is [`Content::Damaged`].
+//! The text of `.lock` is parsed and printed by the platform: `JSON.parse` in a browser, serde_json on disk. What comes here
+//! is its [`Members`]. They must never cause an error, whatever a file contains: what is no record is [`Content::Damaged`].
 
 use std::time::Duration;
 
 use leasehold_core::lease::{Lease, Slot};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner};
 use leasehold_core::time::{StoreTime, Ttl};
-
-use super::iso;
-use super::json::{self, Value};
 
 /// The version of `.lock` that is written here, and the newest that is understood.
 pub const VERSION: u32 = 1;
@@ -49,7 +47,7 @@ pub struct Record {
     pub held: bool,
 }
 
-/// What was made of the text of `.lock`.
+/// What `.lock` turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A record, in one of the three shapes of the sources or in ours, which is all of them.
@@ -63,91 +61,124 @@ pub enum Content {
     },
 }
 
-/// Reads the text of `.lock`.
-pub fn read(text: &str) -> Content {
-    if text.len() > LONGEST {
-        return Content::Damaged;
-    }
-    let Some(members) = json::members(text) else { return Content::Damaged };
-    let fields = Fields(&members);
-    // The version first: whatever else a newer one changed, this much it kept.
-    match fields.version() {
-        Some(version) if version > u64::from(VERSION) => Content::Newer { version },
-        Some(_) => fields.record().map_or(Content::Damaged, Content::Record),
-        None => Content::Damaged,
+/// The members of `.lock`, as the platform's parser found them; all others are passed over. Of a name that is there twice, the
+/// last counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs)] // the same as in `Record`
+pub struct Members {
+    pub version: Member,
+    pub lease_id: Member,
+    pub owner: Member,
+    /// In milliseconds since 1970: the platform reads times, too. A text that is no time is [`Member::Other`].
+    pub updated_at: Member,
+    pub ttl_seconds: Member,
+    pub expires_at: Member,
+    pub fence: Member,
+    pub seq: Member,
+    pub held: Member,
+}
+
+/// A value of JSON.
+#[derive(Clone, Default, PartialEq)]
+pub enum Member {
+    /// There is none, or it is null.
+    #[default]
+    Absent,
+    /// A text.
+    Text(String),
+    /// A number.
+    Number(f64),
+    /// True or false.
+    Flag(bool),
+    /// An array or an object.
+    Other,
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The text may be a lease id.
+        f.write_str(match self {
+            Self::Absent => "Absent",
+            Self::Text(_) => "Text",
+            Self::Number(_) => "Number",
+            Self::Flag(_) => "Flag",
+            Self::Other => "Other",
+        })
     }
 }
 
-/// The members of `.lock`, by name.
-struct Fields<'a>(&'a [(String, Value)]);
-
-impl Fields<'_> {
-    /// What is there under this name; null is as good as nothing.
-    fn get(&self, name: &str) -> Option<&Value> {
-        let member = self.0.iter().rev().find(|(known, _)| known == name);
-        member.map(|(_, value)| value).filter(|value| **value != Value::Null)
-    }
-
-    /// A text, if there is anything: `None` when it is something else.
-    fn text(&self, name: &str) -> Option<Option<&str>> {
-        match self.get(name) {
-            None => Some(None),
-            Some(Value::Text(text)) => Some(Some(text)),
-            Some(_) => None,
+impl Content {
+    /// What the members mean.
+    pub fn of(members: &Members) -> Self {
+        // The version first: whatever else a newer one changed, this much it kept.
+        match members.version.number() {
+            Some(Some(version)) if version > f64::from(VERSION) => {
+                Self::Newer { version: version.ceil() as u64 }
+            }
+            Some(_) => members.record().map_or(Self::Damaged, Self::Record),
+            None => Self::Damaged,
         }
     }
+}
 
-    fn thousandths(&self, name: &str) -> Option<Option<u64>> {
-        match self.get(name) {
-            None => Some(None),
-            Some(Value::Thousandths(number)) => Some(Some(*number)),
-            Some(_) => None,
-        }
-    }
-
-    /// A whole number that JavaScript can count to.
-    fn whole(&self, name: &str) -> Option<Option<u64>> {
-        let Some(thousandths) = self.thousandths(name)? else { return Some(None) };
-        let whole = thousandths.is_multiple_of(1_000) && thousandths / 1_000 <= Fence::MAX.get();
-        whole.then_some(Some(thousandths / 1_000))
-    }
-
-    fn flag(&self, name: &str) -> Option<bool> {
-        match self.get(name) {
-            None => Some(false),
-            Some(Value::Flag(flag)) => Some(*flag),
-            Some(_) => None,
-        }
-    }
-
-    fn version(&self) -> Option<u64> {
-        Some(self.thousandths("version")?.map_or(0, |version| version.div_ceil(1_000)))
-    }
-
+impl Members {
     fn record(&self) -> Option<Record> {
-        let ttl = self.thousandths("ttlSeconds")?.map_or(UNTOLD_TTL, Duration::from_millis);
+        let ttl = match self.ttl_seconds.number()? {
+            None => UNTOLD_TTL,
+            // To the nearest millisecond: no float is exactly 6.025.
+            Some(seconds) => Duration::from_millis((seconds * 1_000.0 + 0.5) as u64),
+        };
         let ttl = Ttl::new(ttl).ok()?;
-        let told = match self.text("updatedAt")? {
-            None => None,
-            Some(text) => Some(StoreTime::from_millis(iso::read(text)?)),
-        };
-        let ends = self.whole("expiresAt")?.map(StoreTime::from_millis);
+        let told = self.updated_at.whole()?.map(StoreTime::from_millis);
+        let ends = self.expires_at.whole()?.map(StoreTime::from_millis);
         let from_end = ends.map(|ends| ends.minus(ttl.as_duration()));
-        let fence = match self.whole("fence")? {
-            None => None,
-            Some(number) => Some(Fence::new(number).ok()?),
-        };
-        let owner = self.text("owner")?.and_then(|name| Owner::parse(name).ok());
+        let fence = self.fence.whole()?.map(Fence::new).transpose().ok()?;
+        let owner = self.owner.text()?.and_then(|name| Owner::parse(name).ok());
         Some(Record {
-            lease_id: LeaseId::parse(self.text("leaseId")??).ok()?,
+            lease_id: LeaseId::parse(self.lease_id.text()??).ok()?,
             owner: owner.unwrap_or_else(unknown_owner),
             // Whichever is later: a record that contradicts itself lasts longer, not shorter.
             updated_at: told.max(from_end)?,
             ttl,
             fence,
-            seq: self.whole("seq")?.unwrap_or(0),
-            held: self.flag("held")?,
+            seq: self.seq.whole()?.unwrap_or(0),
+            held: self.held.flag()?,
         })
+    }
+}
+
+/// Each answers `None` when there is a value of another kind.
+impl Member {
+    fn text(&self) -> Option<Option<&str>> {
+        match self {
+            Self::Absent => Some(None),
+            Self::Text(text) => Some(Some(text)),
+            _ => None,
+        }
+    }
+
+    /// A number that is not negative.
+    fn number(&self) -> Option<Option<f64>> {
+        match self {
+            Self::Absent => Some(None),
+            Self::Number(number) if *number >= 0.0 => Some(Some(*number)),
+            _ => None,
+        }
+    }
+
+    /// A whole number that JavaScript can count to.
+    fn whole(&self) -> Option<Option<u64>> {
+        let Some(number) = self.number()? else { return Some(None) };
+        let whole = number as u64;
+        (whole as f64 == number && whole <= Fence::MAX.get()).then_some(Some(whole))
+    }
+
+    fn flag(&self) -> Option<bool> {
+        match self {
+            Self::Absent => Some(false),
+            Self::Flag(flag) => Some(*flag),
+            _ => None,
+        }
     }
 }
 
@@ -156,25 +187,6 @@ pub(super) fn unknown_owner() -> Owner {
 }
 
 impl Record {
-    /// The text of `.lock`.
-    pub fn text(&self) -> String {
-        let millis = self.ttl.as_millis();
-        let ttl = match millis % 1_000 {
-            0 => (millis / 1_000).to_string(),
-            rest => format!("{}.{rest:03}", millis / 1_000).trim_end_matches('0').to_owned(),
-        };
-        let fence = self.fence.map_or_else(String::new, |fence| format!(r#""fence":{fence},"#));
-        format!(
-            r#"{{"version":{VERSION},"leaseId":"{}","owner":{},"updatedAt":"{}","ttlSeconds":{ttl},"expiresAt":{},{fence}"seq":{},"held":{}}}"#,
-            self.lease_id.reveal(),
-            json::quoted(self.owner.as_str()),
-            iso::write(self.updated_at.as_millis()),
-            self.expires_at().as_millis(),
-            self.seq,
-            self.held
-        )
-    }
-
     /// The end that it names. It counts as over [`SKEW`] before.
     pub fn expires_at(&self) -> StoreTime {
         self.updated_at + self.ttl.as_duration()

@@ -1,9 +1,9 @@
-//! The project lock as JSON: what crosses the border between WebAssembly and the page. The names are those of the sources,
-//! in camelCase. (`project/.lock` itself is read and written in `record.rs`.)
+//! The project lock as JSON: what crosses the border from WebAssembly to the page. The names are those of the sources, in
+//! camelCase. Each type describes itself ([`shape!`]), so that TypeScript's types are made from it.
 //!
 //! A lease id stands in the clear here: at this door it is in a file that every tab reads.
 
-use serde::Serialize;
+pub mod shape;
 
 use leasehold_core::name::Fence;
 use leasehold_core::time::whole_millis;
@@ -11,73 +11,116 @@ use leasehold_core::time::whole_millis;
 use crate::event::{self, AutosaveEvent, Event, ServiceEvent};
 use crate::fault::Cause;
 use crate::guarded::Step;
+use crate::record::{Record, VERSION};
 use crate::root::file;
+use crate::shape;
 use crate::{Effect, News, ProjectLease, ProjectLockError, Settled};
 
-/// Something that the shell is to do: `do`, and whatever of the rest it has. What is wanted in a guarded section and what
-/// it came to stay on this side of the border.
-#[derive(Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EffectView {
-    /// `requestWebLock`, `dropWebLock`, `guarded`, `emit`, `broadcast` or `settle`.
-    #[serde(rename = "do")]
-    pub what: &'static str,
-    /// The number to report under.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ticket: Option<u32>,
-    /// Whether to take the Web Lock from whoever has it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub steal: bool,
-    /// What to tell those who subscribed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub event: Option<Box<DialectsView>>,
-    /// What to tell the other tabs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub news: Option<NewsView>,
-    /// The call that is answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub call: Option<u32>,
-    /// With this lease; neither lease nor error: released.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease: Option<ProjectLeaseView>,
-    /// With this error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<ErrorView>,
+use self::shape::Shape;
+
+/// A code of [`TABLE`](crate::fault::TABLE).
+pub type ErrorCode = &'static str;
+
+/// A word of [`Operation::WORDS`](crate::Operation::WORDS).
+pub type OperationWord = &'static str;
+
+/// A word of [`Strategy::WORDS`](crate::Strategy::WORDS).
+pub type StrategyWord = &'static str;
+
+/// A word of [`Guarantee::WORDS`](crate::Guarantee::WORDS).
+pub type GuaranteeWord = &'static str;
+
+/// All of them.
+pub const SHAPES: &[Shape] = &[
+    EffectView::SHAPE,
+    StepView::SHAPE,
+    RecordView::SHAPE,
+    NewsView::SHAPE,
+    ProjectLeaseView::SHAPE,
+    ErrorView::SHAPE,
+    ProjectEventView::SHAPE,
+    DialectsView::SHAPE,
+];
+
+shape! {
+    /// Something that the shell is to do. What is wanted in a guarded section and what it came to stay on this side of the
+    /// border.
+    pub enum EffectView {
+        /// Request the Web Lock, and report by `webLock`.
+        RequestWebLock {
+            /// The number to report under.
+            ticket: u32,
+            /// Whether to take the Web Lock from its holder.
+            steal: bool,
+        },
+        /// Release the Web Lock, or give up the request for it.
+        DropWebLock {
+            /// The number of the request.
+            ticket: u32,
+        },
+        /// Run a guarded section.
+        Guarded {
+            /// The number to report under.
+            ticket: u32,
+        },
+        /// Tell the subscribers.
+        Emit {
+            /// What happened.
+            event: Box<DialectsView>,
+        },
+        /// Tell the other tabs.
+        Broadcast {
+            /// What happened.
+            news: NewsView,
+        },
+        /// Answer a call: with a lease, with an error, or with neither if it was released.
+        Settle {
+            /// The number of the call.
+            call: u32,
+            /// The lease.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            lease: Option<Box<ProjectLeaseView>>,
+            /// The error.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            error: Option<Box<ErrorView>>,
+        },
+    }
 }
 
 impl From<&Effect> for EffectView {
     fn from(effect: &Effect) -> Self {
-        let mut view = Self::default();
         match effect {
             Effect::RequestWebLock { ticket, steal } => {
-                (view.what, view.ticket, view.steal) = ("requestWebLock", Some(ticket.0), *steal);
+                Self::RequestWebLock { ticket: ticket.0, steal: *steal }
             }
-            Effect::DropWebLock(ticket) => (view.what, view.ticket) = ("dropWebLock", Some(ticket.0)),
-            Effect::Guarded { ticket, .. } => (view.what, view.ticket) = ("guarded", Some(ticket.0)),
-            Effect::Emit(event) => (view.what, view.event) = ("emit", Some(Box::new(event.into()))),
-            Effect::Broadcast(news) => (view.what, view.news) = ("broadcast", Some(news.into())),
+            Effect::DropWebLock(ticket) => Self::DropWebLock { ticket: ticket.0 },
+            Effect::Guarded { ticket, .. } => Self::Guarded { ticket: ticket.0 },
+            Effect::Emit(event) => Self::Emit { event: Box::new(event.into()) },
+            Effect::Broadcast(news) => Self::Broadcast { news: news.into() },
             Effect::Settle { call, answer } => {
-                (view.what, view.call) = ("settle", Some(call.0));
-                match answer {
-                    Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => view.lease = Some(lease.into()),
-                    Ok(Settled::Released) => {}
-                    Err(error) => view.error = Some(error.into()),
-                }
+                let (lease, error) = match answer {
+                    Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => {
+                        (Some(Box::new(lease.into())), None)
+                    }
+                    Ok(Settled::Released) => (None, None),
+                    Err(error) => (None, Some(Box::new(error.into()))),
+                };
+                Self::Settle { call: call.0, lease, error }
             }
         }
-        view
     }
 }
 
-/// What tabs tell each other: who has the project now; without an owner, that it was given back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs)] // the same as in `News`
-pub struct NewsView {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    pub fence: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
+shape! {
+    /// What tabs tell each other: who has the project now; without an owner, that it was given back.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct NewsView {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub owner: Option<String>,
+        pub fence: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub why: Option<String>,
+    }
 }
 
 impl From<&News> for NewsView {
@@ -93,59 +136,110 @@ impl From<&News> for NewsView {
     }
 }
 
-/// Something to be done in the folder, under the guard: `do`, and whatever of the rest it has.
-#[derive(Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StepView {
-    /// `storeFence`, `openHeld`, `writeLock`, `removeLock`, `closeHeld` or `sweepHeld`.
-    #[serde(rename = "do")]
-    pub what: &'static str,
-    /// What to write.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-    /// What to write if the held file of this section could not be opened.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub without_held: Option<String>,
-    /// The held file (to keep, in `sweepHeld`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Whether it goes on if this fails.
-    pub may_fail: bool,
+shape! {
+    /// Something to be done in the folder, under the guard.
+    pub enum StepView {
+        /// Write this into the guard, in place, and flush it.
+        StoreFence {
+            /// The text.
+            text: String,
+        },
+        /// Create and open a held file exclusively, and keep it open. The section goes on if this fails.
+        OpenHeld {
+            /// Its name.
+            name: String,
+        },
+        /// Write `.lock` as a whole; `held` only if the held file of this section could be opened.
+        WriteLock {
+            /// What it says.
+            record: RecordView,
+        },
+        /// Remove `.lock`.
+        RemoveLock {},
+        /// Close a held file and remove it. The section goes on if this fails.
+        CloseHeld {
+            /// Its name.
+            name: String,
+        },
+        /// Remove every held file that no tab has open. The section goes on if this fails.
+        SweepHeld {
+            /// All but this one.
+            keep: String,
+        },
+    }
 }
 
 impl From<&Step> for StepView {
     fn from(step: &Step) -> Self {
-        let of = |what| Self { what, may_fail: step.may_fail(), ..Self::default() };
-        let held = |fence: &Fence| Some(file::held(*fence));
         match step {
-            Step::StoreFence { text } => Self { text: Some(text.clone()), ..of("storeFence") },
-            Step::OpenHeld(fence) => Self { name: held(fence), ..of("openHeld") },
-            Step::WriteLock { text, without_held } => {
-                Self { text: Some(text.clone()), without_held: Some(without_held.clone()), ..of("writeLock") }
-            }
-            Step::RemoveLock => of("removeLock"),
-            Step::CloseHeld(fence) => Self { name: held(fence), ..of("closeHeld") },
-            Step::SweepHeld { keep } => Self { name: held(keep), ..of("sweepHeld") },
+            Step::StoreFence { text } => Self::StoreFence { text: text.clone() },
+            Step::OpenHeld(fence) => Self::OpenHeld { name: file::held(*fence) },
+            Step::WriteLock(record) => Self::WriteLock { record: record.into() },
+            Step::RemoveLock => Self::RemoveLock {},
+            Step::CloseHeld(fence) => Self::CloseHeld { name: file::held(*fence) },
+            Step::SweepHeld { keep } => Self::SweepHeld { keep: file::held(*keep) },
         }
     }
 }
 
-/// A lease, as the application gets it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)] // the same as in `ProjectLease`
-pub struct ProjectLeaseView {
-    pub lease_id: String,
-    pub owner: String,
-    pub expires_at: u64,
-    pub acquired_at: u64,
-    pub ttl_millis: u64,
-    pub next_heartbeat_at: u64,
-    pub source: &'static str,
-    pub strategy: &'static str,
-    pub via_fallback: bool,
-    pub fence: u64,
-    pub guarantee: &'static str,
+shape! {
+    /// `.lock`, to be printed. Times are in milliseconds since 1970.
+    #[derive(Clone)]
+    pub struct RecordView {
+        /// The version of the format.
+        pub version: u32,
+        /// Whose it is.
+        pub lease_id: String,
+        /// The same for people.
+        pub owner: String,
+        /// When it was written.
+        pub updated_at: u64,
+        /// How long it lasts from then on.
+        pub ttl_millis: u64,
+        /// When it ends.
+        pub expires_at: u64,
+        /// The fence of the grant.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub fence: Option<u64>,
+        /// Grows with every writing of the file.
+        pub seq: u64,
+        /// Whether the holder keeps its held file open.
+        pub held: bool,
+    }
+}
+
+impl From<&Record> for RecordView {
+    fn from(record: &Record) -> Self {
+        Self {
+            version: VERSION,
+            lease_id: record.lease_id.reveal(),
+            owner: record.owner.as_str().to_owned(),
+            updated_at: record.updated_at.as_millis(),
+            ttl_millis: record.ttl.as_millis(),
+            expires_at: record.expires_at().as_millis(),
+            fence: record.fence.map(Fence::get),
+            seq: record.seq,
+            held: record.held,
+        }
+    }
+}
+
+shape! {
+    /// A lease, as the application gets it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ProjectLeaseView {
+        pub lease_id: String,
+        pub owner: String,
+        pub expires_at: u64,
+        pub acquired_at: u64,
+        pub ttl_millis: u64,
+        pub next_heartbeat_at: u64,
+        pub source: &'static str,
+        pub strategy: StrategyWord,
+        pub via_fallback: bool,
+        pub fence: u64,
+        pub guarantee: GuaranteeWord,
+    }
 }
 
 impl From<&ProjectLease> for ProjectLeaseView {
@@ -166,25 +260,25 @@ impl From<&ProjectLease> for ProjectLeaseView {
     }
 }
 
-/// An error, as the application gets it: `new ProjectLockError(message, …)`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)] // the same as in `ProjectLockError`
-pub struct ErrorView {
-    /// The class to throw.
-    pub name: &'static str,
-    pub code: &'static str,
-    pub retryable: bool,
-    pub operation: &'static str,
-    pub message: String,
-    /// How loud it is in a log.
-    pub level: &'static str,
-    /// Another error behind it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Box<Self>>,
-    /// What the browser or the system said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub said: Option<String>,
+shape! {
+    /// An error, as the application gets it: `new ProjectLockError(message, …)`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ErrorView {
+        /// The class to throw.
+        pub name: &'static str,
+        pub code: ErrorCode,
+        pub retryable: bool,
+        pub operation: OperationWord,
+        pub message: String,
+        /// How loud it is in a log.
+        pub level: &'static str,
+        /// Another error behind it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub cause: Option<Box<ErrorView>>,
+        /// What the browser or the system said.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub said: Option<String>,
+    }
 }
 
 impl From<&ProjectLockError> for ErrorView {
@@ -207,53 +301,53 @@ impl From<&ProjectLockError> for ErrorView {
     }
 }
 
-/// An event in any of the three dialects: `type`, and whatever of the rest it has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)] // the same as in the events
-pub struct ProjectEventView {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retry: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_attempts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease: Option<ProjectLeaseView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_heartbeat_in_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warning: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<ErrorOrCode>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retryable: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<ErrorView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub manual_steps: Option<&'static str>,
+shape! {
+    /// An event in any of the three dialects: `type`, and whatever of the rest it has.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ProjectEventView {
+        /// Its name.
+        pub r#type: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub operation: Option<OperationWord>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub strategy: Option<StrategyWord>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub retry: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub attempt: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub max_attempts: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub delay_ms: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lease: Option<ProjectLeaseView>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lease_id: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub next_heartbeat_in_ms: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub state: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub warning: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub detail: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub error: Option<ErrorOrCode>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub retryable: Option<bool>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub reason: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub last_error: Option<ErrorView>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub manual_steps: Option<&'static str>,
+    }
 }
 
 /// An error, or in dialect `autosave` its code alone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(untagged)]
-#[allow(missing_docs)]
+#[allow(missing_docs)] // each variant says what it is
 pub enum ErrorOrCode {
     Error(Box<ErrorView>),
     Code(&'static str),
@@ -265,17 +359,19 @@ impl From<&ProjectLockError> for ErrorOrCode {
     }
 }
 
-/// One event in all three dialects.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DialectsView {
-    /// The canonical one.
-    pub lock: ProjectEventView,
-    /// 000; absent when it has no word for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub service: Option<ProjectEventView>,
-    /// 002; none, one or two.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub autosave: Vec<ProjectEventView>,
+shape! {
+    /// One event in all three dialects.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct DialectsView {
+        /// The canonical one.
+        pub lock: ProjectEventView,
+        /// 000; absent when it has no word for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub service: Option<ProjectEventView>,
+        /// 002; none, one or two.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub autosave: Vec<ProjectEventView>,
+    }
 }
 
 impl From<&Event> for DialectsView {
@@ -291,7 +387,7 @@ impl From<&Event> for DialectsView {
 // Field by field: a struct of this size that is put together anew in every arm is moved about in every arm.
 impl From<&Event> for ProjectEventView {
     fn from(event: &Event) -> Self {
-        let mut view = Self { kind: event.name(), ..Self::default() };
+        let mut view = Self { r#type: event.name(), ..Self::default() };
         match event {
             Event::Attempt { operation, strategy, retry } => {
                 view.operation = Some(operation.as_str());
@@ -337,7 +433,7 @@ impl From<&Event> for ProjectEventView {
 impl From<&ServiceEvent> for ProjectEventView {
     fn from(event: &ServiceEvent) -> Self {
         Self {
-            kind: event.kind,
+            r#type: event.kind,
             lease: event.lease.as_ref().map(ProjectLeaseView::from),
             error: event.error.as_ref().map(ErrorOrCode::from),
             attempt: event.attempt,
@@ -349,7 +445,7 @@ impl From<&ServiceEvent> for ProjectEventView {
 
 impl From<&AutosaveEvent> for ProjectEventView {
     fn from(event: &AutosaveEvent) -> Self {
-        let mut view = Self { kind: event.name(), ..Self::default() };
+        let mut view = Self { r#type: event.name(), ..Self::default() };
         match event {
             AutosaveEvent::StateChanged { state } => view.state = Some(state),
             AutosaveEvent::Retry { attempt, retryable } => {

@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::{Fence, Invalid, StoreTime};
 use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe, Verdict};
+use leasehold_project_rules::record::{self, Record};
 use leasehold_project_rules::root::{self, file};
-use leasehold_project_rules::{IoError, IoKind, record};
+use leasehold_project_rules::{IoError, IoKind};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::clock::{self, SystemClock};
+use crate::lock_file;
 use crate::section::{self, Folder, failed};
 
 /// How long the guard is waited for. Whoever has it holds it for milliseconds; longer means that it is stopped.
@@ -163,7 +165,7 @@ impl Folder for ProjectFolder {
     }
 
     fn read_guard(&self, guard: &mut File) -> io::Result<String> {
-        read_text(guard)
+        Ok(String::from_utf8_lossy(&read_bytes(guard)?).into_owned())
     }
 
     fn write_guard(&self, guard: &mut File, text: &str) -> io::Result<()> {
@@ -174,9 +176,11 @@ impl Folder for ProjectFolder {
     }
 
     fn read_lock(&self) -> io::Result<LockFile> {
-        let read = |mut file: File| Ok((read_text(&mut file)?, file.metadata()?.modified()?));
+        let read = |mut file: File| Ok((read_bytes(&mut file)?, file.metadata()?.modified()?));
         match self.read_only(file::LOCK).and_then(read) {
-            Ok((text, modified)) => Ok(LockFile::Text { text, modified: clock::millis(modified) }),
+            Ok((bytes, modified)) => {
+                Ok(LockFile::Read { content: lock_file::read(&bytes), modified: clock::millis(modified) })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LockFile::Missing),
             // No file can take its place, however old it gets.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => Err(error),
@@ -186,9 +190,9 @@ impl Folder for ProjectFolder {
         }
     }
 
-    fn write_lock(&self, text: &str) -> io::Result<()> {
+    fn write_lock(&self, record: &Record) -> io::Result<()> {
         let access = Some(self.access()?);
-        replace(self.handle.as_fd(), file::LOCK, file::LOCK_TMP, text.as_bytes(), access)
+        replace(self.handle.as_fd(), file::LOCK, file::LOCK_TMP, lock_file::print(record).as_bytes(), access)
     }
 
     fn remove_lock(&self) -> io::Result<()> {
@@ -393,9 +397,9 @@ fn remove(within: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// The text of a file, up to one byte more than is ever looked at: what is too long is then seen to be.
-fn read_text(file: &mut File) -> io::Result<String> {
+/// The content of a file, up to one byte more than is ever looked at: what is too long is then seen to be.
+fn read_bytes(file: &mut File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(record::LONGEST as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }

@@ -28,6 +28,7 @@ mod cancel;
 mod clock;
 mod driver;
 mod folder;
+pub mod lock_file;
 mod project;
 mod section;
 pub mod testing;

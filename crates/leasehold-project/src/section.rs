@@ -5,7 +5,7 @@ use std::io;
 
 use leasehold_core::{Fence, StoreTime, lease::Claim};
 use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
-use leasehold_project_rules::record::{self, Content};
+use leasehold_project_rules::record::{Content, Record};
 use leasehold_project_rules::{IoError, IoKind, root};
 
 use crate::clock::Clock;
@@ -31,7 +31,7 @@ pub trait Folder: Send + 'static {
     fn read_lock(&self) -> io::Result<LockFile>;
 
     /// Writes `.lock` as a whole, durably.
-    fn write_lock(&self, text: &str) -> io::Result<()>;
+    fn write_lock(&self, record: &Record) -> io::Result<()>;
 
     /// Removes `.lock`; fine if it is gone.
     fn remove_lock(&self) -> io::Result<()>;
@@ -120,8 +120,8 @@ fn decide_and_do<F: Folder>(
 fn let_go<F: Folder>(folder: &mut F, fence: Fence) {
     let is_named = match folder.read_lock() {
         Ok(LockFile::Missing) => false,
-        Ok(LockFile::Text { text, .. }) => {
-            matches!(record::read(&text), Content::Record(record) if record.fence == Some(fence))
+        Ok(LockFile::Read { content, .. }) => {
+            matches!(content, Content::Record(record) if record.fence == Some(fence))
         }
         Ok(LockFile::Unreadable { .. }) | Err(_) => true,
     };
@@ -149,8 +149,9 @@ fn take_step<F: Folder>(folder: &mut F, guard: &mut F::Guard, step: &Step, has_h
     match step {
         Step::StoreFence { text } => folder.write_guard(guard, text),
         Step::OpenHeld(fence) => folder.open_held(*fence),
-        Step::WriteLock { without_held, .. } if !has_held => folder.write_lock(without_held),
-        Step::WriteLock { text, .. } => folder.write_lock(text),
+        Step::WriteLock(record) => {
+            folder.write_lock(&Record { held: record.held && has_held, ..record.clone() })
+        }
         Step::RemoveLock => folder.remove_lock(),
         Step::CloseHeld(fence) => {
             folder.close_held(*fence);

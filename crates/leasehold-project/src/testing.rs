@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use leasehold_core::{Fence, Owner, Reason, StoreTime};
 use leasehold_project_rules::guarded::{LockFile, Outcome, Probe};
+use leasehold_project_rules::record::Record;
 use leasehold_project_rules::{
     Answer, CallId, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLockError,
     Settled, State, Surroundings,
@@ -31,6 +32,7 @@ use leasehold_project_rules::{
 
 use crate::clock::Clock;
 use crate::driver::Driver;
+use crate::lock_file;
 use crate::project::SaveError;
 use crate::section::{self, Folder};
 
@@ -190,15 +192,17 @@ impl Folder for OpenedMock {
             return Ok(LockFile::Unreadable { modified, said: error.to_string() });
         }
         Ok(match &self.folder.inside().lock {
-            Some((text, modified)) => LockFile::Text { text: text.clone(), modified: *modified },
+            Some((text, modified)) => {
+                LockFile::Read { content: lock_file::read(text.as_bytes()), modified: *modified }
+            }
             None => LockFile::Missing,
         })
     }
 
-    fn write_lock(&self, text: &str) -> io::Result<()> {
+    fn write_lock(&self, record: &Record) -> io::Result<()> {
         self.folder.fails(IoKind::Write)?;
         let mut inside = self.folder.inside();
-        inside.lock = Some((text.to_owned(), self.folder.clock.now().wall));
+        inside.lock = Some((lock_file::print(record), self.folder.clock.now().wall));
         match std::mem::take(&mut inside.writes_happen_all_the_same) {
             true => Err(io::Error::other("the disk did not say whether it is written")),
             false => Ok(()),

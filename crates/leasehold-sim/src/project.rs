@@ -16,7 +16,7 @@ use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step};
 use leasehold_project_rules::options::usable;
-use leasehold_project_rules::record::{Content, Record, guard_text, read, read_guard};
+use leasehold_project_rules::record::{Content, Record, guard_text, read_guard};
 
 /// How long a step of time is: as much as clocks may differ.
 const STEP: Duration = Duration::from_secs(2);
@@ -793,7 +793,7 @@ fn done(step: &Step, file: impl Fn(&Fence) -> u8) -> Do {
     match step {
         Step::StoreFence { text } => Do::StoreFence(read_guard(text).map_or(u8::MAX, small)),
         Step::OpenHeld(fence) => Do::OpenHeld(file(fence)),
-        Step::WriteLock { text, .. } => Do::Write(lock_of(text)),
+        Step::WriteLock(record) => Do::Write(lock_of(record)),
         Step::RemoveLock => Do::Remove,
         Step::CloseHeld(fence) => Do::CloseHeld(file(fence)),
         Step::SweepHeld { keep } => Do::Sweep(file(keep)),
@@ -813,13 +813,10 @@ fn lock_file(lock: Option<Lock>) -> LockFile {
         seq: 0,
         held: lock.held,
     };
-    LockFile::Text { text: record.text(), modified: store_time(lock.written) }
+    LockFile::Read { content: Content::Record(record), modified: store_time(lock.written) }
 }
 
-fn lock_of(text: &str) -> Lock {
-    let Content::Record(record) = read(text) else {
-        return Lock { tab: GONE, attempt: 0, fence: 0, written: 0, held: false };
-    };
+fn lock_of(record: &Record) -> Lock {
     let [tab, attempt, ..] = *record.lease_id.as_bytes();
     Lock { tab, attempt, fence: record.fence.map_or(0, small_fence), written: 0, held: record.held }
 }

@@ -12,7 +12,7 @@ use leasehold_core::name::{Owner, Reason};
 use leasehold_core::time::StoreTime;
 use leasehold_project_rules::event::{AutosaveEvent, autosave};
 use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
-use leasehold_project_rules::record::{Content, read};
+use leasehold_project_rules::record::{Content, Record};
 use leasehold_project_rules::{
     CallId, Effect, Event, Folder, IoError, IoKind, News, Now, Options, Profile, ProjectLock, ReleaseReason,
     State, Surroundings, Ticket, WebLock,
@@ -148,7 +148,7 @@ struct World {
     tabs: Vec<Tab>,
     calls: u32,
     // The folder.
-    lock: Option<(String, u64)>,
+    lock: Option<(Record, u64)>,
     guard_text: String,
     guard: Option<usize>,
     held: BTreeMap<u64, Option<usize>>,
@@ -521,9 +521,10 @@ impl World {
         };
         let lock = match &self.lock {
             None => LockFile::Missing,
-            Some((text, modified)) => {
-                LockFile::Text { text: text.clone(), modified: StoreTime::from_millis(*modified) }
-            }
+            Some((record, modified)) => LockFile::Read {
+                content: Content::Record(record.clone()),
+                modified: StoreTime::from_millis(*modified),
+            },
         };
         let section = Section::new(action, &Found { lock, guard: self.guard_text.clone() });
         let probe = match section.probe().map(|fence| self.held.get(&fence.get())) {
@@ -577,9 +578,9 @@ impl World {
             Step::OpenHeld(fence) => {
                 self.held.insert(fence.get(), Some(at));
             }
-            Step::WriteLock { text, .. } => {
-                self.lock = Some((text.clone(), self.now));
-                self.written(at, text);
+            Step::WriteLock(record) => {
+                self.lock = Some((record.clone(), self.now));
+                self.written(at, record);
             }
             Step::RemoveLock => self.lock = None,
             Step::CloseHeld(fence) => {
@@ -591,10 +592,7 @@ impl World {
         }
     }
 
-    fn written(&mut self, at: usize, text: &str) {
-        let Content::Record(record) = read(text) else {
-            return self.is_wrong(&format!("tab {at} wrote what is no record"));
-        };
+    fn written(&mut self, at: usize, record: &Record) {
         let fence = record.fence.map_or(0, leasehold_core::Fence::get);
         if fence < self.newest {
             self.is_wrong(&format!("tab {at} wrote fence {fence} after {}", self.newest));

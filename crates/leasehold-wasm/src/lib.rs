@@ -1,17 +1,23 @@
-//! The rules of the project lock for a browser: JSON in, JSON out, through one buffer. There is no logic in here: what a
-//! request means is in `tab.rs`, word for word the contract of `leasehold_project_rules`, and what follows from it there.
+//! The rules of the project lock for a browser: a request in, JSON out, through one buffer. There is no logic in here: which
+//! requests there are is in `border.rs`, what they mean in `tab.rs`, and what follows from them in `leasehold-project-rules`.
 //!
-//! A host writes a request to the buffer that [`reserve`] gives it, calls [`call`], and reads as many bytes as that says
-//! from where [`answer`] points. One instance of the module is one machine; it imports nothing.
+//! A host compares [`fingerprint`] with its own, writes the fields of a request to the buffer that [`reserve`] gives it, calls
+//! [`call`], and reads as many bytes as that says from where [`answer`] points. One instance of the module serves all projects of
+//! a page; it imports nothing.
 
 #![allow(unsafe_code)] // exported symbols, and nothing else
 
+pub mod border;
 mod fields;
 mod tab;
+#[cfg(not(target_family = "wasm"))]
+mod typescript;
 
 use std::cell::RefCell;
 
-pub use tab::Tab;
+pub use tab::{Answer, Readings, Tab};
+#[cfg(not(target_family = "wasm"))]
+pub use typescript::typescript;
 
 #[derive(Default)]
 struct Host {
@@ -23,7 +29,14 @@ thread_local! {
     static HOST: RefCell<Host> = RefCell::default();
 }
 
-/// Makes room for a request of this many bytes; answers where it begins.
+/// Which requests and answers this module was built with.
+// SAFETY: nothing else exports this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn fingerprint() -> u32 {
+    border::FINGERPRINT
+}
+
+/// Makes room for the fields of a request, this many bytes; answers where it begins.
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn reserve(length: usize) -> *mut u8 {
@@ -34,12 +47,14 @@ pub extern "C" fn reserve(length: usize) -> *mut u8 {
     })
 }
 
-/// Handles the request in the buffer; answers how long the answer is, which replaces it.
+/// Handles the request of this number, to this machine, at these readings of both clocks, with the fields in the buffer;
+/// answers how long the answer is, which replaces them.
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn call() -> usize {
+pub extern "C" fn call(request: usize, machine: usize, wall: f64, monotonic: f64) -> usize {
     HOST.with_borrow_mut(|host| {
-        host.buffer = host.tab.handle(&host.buffer);
+        let at = Readings { wall: wall as u64, monotonic: monotonic as u64 };
+        host.buffer = host.tab.handle(request, machine, at, &host.buffer);
         host.buffer.len()
     })
 }

@@ -1,8 +1,6 @@
-//! One tab's machine. Every request brings the time; every answer says what to do and when to come back.
-//!
-//! A request is a flat list: the wall clock, the monotonic one, a word, and what belongs to it, in the order in which
-//! [`Open::handle`] takes it. (A type for each would be clearer, and would triple what a browser loads.) A request that makes
-//! no sense changes nothing, and is answered with what is wrong with it.
+//! What the requests of one page mean: `border.rs` has read and checked them, the rules decide, and the answer says what to
+//! do and when to come back. Bindings only: there is no rule in here. A request that makes no sense changes nothing, and is
+//! answered with what is wrong with it.
 
 use leasehold_core::lease::Claim;
 use leasehold_core::name::{Invalid, Reason};
@@ -11,37 +9,56 @@ use leasehold_core::{Fence, LeaseId, Owner};
 use leasehold_project_rules::event::Event;
 use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Verdict};
 use leasehold_project_rules::options::{lease_time, release_reason};
+use leasehold_project_rules::record::Content;
 use leasehold_project_rules::root::check_save;
 use leasehold_project_rules::wire::{EffectView, ErrorView, StepView};
 use leasehold_project_rules::{
-    CallId, Clock, Effect, Fault, Folder, IoError, IoKind, News, Now, Operation, Options, Profile,
-    ProjectLock, ProjectLockError, Root, Surroundings, Ticket, Wanted, WebLock,
+    CallId, Clock, Effect, Fault, Folder, IoError, News, Now, Operation, Options, Profile, ProjectLock,
+    ProjectLockError, Root, Surroundings, Ticket, Wanted, WebLock, shape,
 };
-use serde::Serialize;
 
-use crate::fields::{Fields, Wrong};
+use crate::border::{FolderKind, Request, WebLockResult};
+use crate::fields::Wrong;
 
-/// A machine, once it was opened, and the guarded section that its host is in.
+/// The machines of a page, one for each project, by number.
 #[derive(Default)]
 pub struct Tab {
-    open: Option<Open>,
+    machines: Vec<Option<Box<Machine>>>,
 }
 
-struct Open {
+/// When a request was made, by both clocks of the page.
+#[derive(Clone, Copy, Debug)]
+pub struct Readings {
+    /// Milliseconds since 1970.
+    pub wall: u64,
+    /// Milliseconds of a clock that nobody sets.
+    pub monotonic: u64,
+}
+
+/// One machine, and the guarded section that its host is in.
+struct Machine {
     lock: ProjectLock,
     clock: Clock,
     profile: Profile,
     /// The guarded sections that were asked for and not entered yet.
     wanted: Vec<(Ticket, Action)>,
     /// The one that the host is in.
-    section: Option<(For, Section)>,
+    section: Option<Entered>,
     /// Those that were decided and not reported yet.
     decided: Vec<(Ticket, Verdict)>,
 }
 
+/// A guarded section that the host is in.
+struct Entered {
+    purpose: Purpose,
+    action: Action,
+    guard: String,
+    read: Option<Section>,
+}
+
 /// What a guarded section is for.
 #[derive(Clone, Copy)]
-enum For {
+enum Purpose {
     /// Something that the machine wanted.
     Machine(Ticket),
     /// A save, checked with this.
@@ -49,29 +66,42 @@ enum For {
 }
 
 impl Tab {
-    /// Handles a request, and writes the answer.
-    pub fn handle(&mut self, request: &[u8]) -> Vec<u8> {
-        let answer = self.answer(&mut Fields::new(request));
+    /// Handles the request of this number, addressed to this machine, and writes the answer as JSON.
+    pub fn handle(&mut self, request: usize, machine: usize, at: Readings, bytes: &[u8]) -> Vec<u8> {
+        let answer = Request::read(request, bytes).and_then(|request| self.answer(request, machine, at));
         let answer = answer.unwrap_or_else(|why| Answer { invalid: Some(why), ..Answer::default() });
         serde_json::to_vec(&answer).unwrap_or_default()
     }
 
-    fn answer(&mut self, fields: &mut Fields<'_>) -> Result<Answer, Wrong> {
-        let (wall, monotonic) = (fields.whole()?, fields.whole()?);
-        let word = fields.text()?;
-        if word == "open" {
-            self.open = Some(Open::new(surroundings(fields)?, Clock::new(wall, monotonic)));
+    fn answer(&mut self, request: Request<'_>, number: usize, at: Readings) -> Result<Answer, Wrong> {
+        if let Request::Open { .. } = request {
+            return self.open(&request, at);
+        }
+        let slot = self.machines.get_mut(number).ok_or("no project was opened under this number")?;
+        if let Request::Close {} = request {
+            *slot = None;
             return Ok(Answer::default());
         }
-        let open = self.open.as_mut().ok_or("open it first")?;
-        let now = open.clock.tick(wall, monotonic);
-        let mut answer = open.handle(word, fields, now)?;
-        open.drain(&mut answer, now);
+        let machine = slot.as_mut().ok_or("this project was closed")?;
+        let now = machine.clock.tick(at.wall, at.monotonic);
+        let mut answer = machine.handle(request, now)?;
+        machine.drain(&mut answer, now);
         Ok(answer)
+    }
+
+    /// Makes a machine, in the place of one that was closed if there is one.
+    fn open(&mut self, request: &Request<'_>, at: Readings) -> Result<Answer, Wrong> {
+        let machine = Machine::new(surroundings(request)?, Clock::new(at.wall, at.monotonic));
+        let number = self.machines.iter().position(Option::is_none).unwrap_or(self.machines.len());
+        match self.machines.get_mut(number) {
+            Some(free) => *free = Some(Box::new(machine)),
+            None => self.machines.push(Some(Box::new(machine))),
+        }
+        Ok(Answer { machine: u32::try_from(number).ok(), ..Answer::default() })
     }
 }
 
-impl Open {
+impl Machine {
     fn new(surroundings: Surroundings, clock: Clock) -> Self {
         Self {
             lock: ProjectLock::new(surroundings),
@@ -83,125 +113,146 @@ impl Open {
         }
     }
 
-    fn handle(&mut self, word: &str, fields: &mut Fields<'_>, now: Now) -> Result<Answer, Wrong> {
-        match word {
-            "acquire" => {
-                let call = call(fields)?;
-                let options = self.options(fields)?;
-                self.lock.acquire(call, &options, now);
+    /// Calls of the application.
+    fn handle(&mut self, request: Request<'_>, now: Now) -> Result<Answer, Wrong> {
+        match request {
+            Request::Acquire { call, options } => {
+                let options = self.options(&options)?;
+                self.lock.acquire(CallId(call), &options, now);
             }
-            "takeOver" => {
-                let call = call(fields)?;
-                let options = self.options(fields)?;
-                let seen = fields.maybe_whole()?.map(Fence::new).transpose().map_err(said)?;
-                let reason = fields.maybe_text()?.unwrap_or("taken over");
-                self.lock.take_over(call, &options, seen, Reason::parse(reason).map_err(said)?, now);
+            Request::TakeOver { call, options, seen, reason } => {
+                let options = self.options(&options)?;
+                let seen = seen.map(Fence::new).transpose().map_err(said)?;
+                let reason = Reason::parse(reason.unwrap_or("taken over")).map_err(said)?;
+                self.lock.take_over(CallId(call), &options, seen, reason, now);
             }
-            "renew" => {
-                let (call, lease_id) = (call(fields)?, id(fields)?);
-                let extend_by = lease_time("extendByMs", fields.maybe_number()?).map_err(said)?;
-                self.lock.renew(call, lease_id, extend_by, now);
+            Request::Renew { call, lease_id, extend_by_ms } => {
+                let extend_by = lease_time("extendByMs", extend_by_ms).map_err(said)?;
+                self.lock.renew(CallId(call), id(lease_id)?, extend_by, now);
             }
-            "release" => {
-                let (call, lease_id) = (call(fields)?, id(fields)?);
-                let force = fields.flag()?;
-                let reason = release_reason(fields.maybe_text()?).map_err(said)?;
-                self.lock.release(call, lease_id, reason, force, now);
+            Request::Release { call, lease_id, force, reason } => {
+                let reason = release_reason(reason).map_err(said)?;
+                self.lock.release(CallId(call), id(lease_id)?, reason, force, now);
             }
-            "abort" => self.lock.abort(call(fields)?, now),
-            "refresh" => self.lock.refresh(now),
-            "claim" => {
-                let claim = claim(fields)?;
-                check_save(fields.text()?).map_err(said)?;
-                return self.may_save(&claim, now);
+            Request::Abort { call } => self.lock.abort(CallId(call), now),
+            Request::Refresh {} => self.lock.refresh(now),
+            Request::Claim { lease_id, fence, path } => {
+                let claim = claim(lease_id, fence)?;
+                check_save(path).map_err(said)?;
+                return Ok(self.may_save(&claim, now));
             }
-            _ => return self.handle_report(word, fields, now),
+            report => return self.handle_report(report, now),
         }
         Ok(Answer::default())
     }
 
     /// What came in from around: no call of the application.
-    fn handle_report(&mut self, word: &str, fields: &mut Fields<'_>, now: Now) -> Result<Answer, Wrong> {
-        match word {
-            "timeout" => self.lock.handle_timeout(now),
-            "frozen" => self.lock.handle_frozen(now),
-            "resumed" => self.lock.handle_resumed(now),
-            "webLock" => {
-                let ticket = ticket(fields)?;
-                self.lock.handle_web_lock(ticket, web_lock(fields)?, now);
+    fn handle_report(&mut self, request: Request<'_>, now: Now) -> Result<Answer, Wrong> {
+        match request {
+            Request::Timeout {} => self.lock.handle_timeout(now),
+            Request::Frozen {} => self.lock.handle_frozen(now),
+            Request::Resumed {} => self.lock.handle_resumed(now),
+            Request::WebLock { ticket, result, said } => {
+                let result = match result {
+                    WebLockResult::Granted => WebLock::Granted,
+                    WebLockResult::Unsupported => WebLock::Unsupported,
+                    WebLockResult::Denied => WebLock::Denied { said: said.into() },
+                    WebLockResult::Stolen => WebLock::Stolen,
+                };
+                self.lock.handle_web_lock(Ticket(ticket), result, now);
             }
-            "ioError" => {
-                let ticket = ticket(fields)?;
-                let error = io_error(fields)?;
-                take(&mut self.wanted, ticket);
-                take(&mut self.decided, ticket);
-                self.lock.handle_io_error(ticket, &error, now);
-            }
-            "news" => self.lock.handle_news(&news(fields)?, now),
-            "section" => {
-                let ticket = ticket(fields)?;
-                let action = take(&mut self.wanted, ticket).ok_or("no such section was asked for")?;
-                return Ok(self.enter(For::Machine(ticket), section(action, fields)?));
-            }
-            "saveSection" => {
-                let claim = claim(fields)?;
-                return self.enter_to_save(claim, fields, now);
-            }
-            "saveFailed" => {
-                let error = io_error(fields)?.told(Operation::Renew, self.profile);
-                return Ok(Answer { error: Some((&error).into()), ..Answer::default() });
-            }
-            "decide" => return self.decide(probe(fields.text()?), now),
-            "guarded" => {
-                let ticket = ticket(fields)?;
+            Request::News { fence, owner, why } => self.lock.handle_news(&news(fence, owner, why)?, now),
+            Request::Guarded { ticket } => {
+                let ticket = Ticket(ticket);
                 let verdict = take(&mut self.decided, ticket).ok_or("nothing was decided")?;
                 self.lock.handle_guarded(ticket, verdict.outcome, verdict.skewed, now);
             }
-            _ => return Err("no such word".into()),
+            Request::IoError { ticket, kind, said } => {
+                let ticket = Ticket(ticket);
+                take(&mut self.wanted, ticket);
+                take(&mut self.decided, ticket);
+                self.lock.handle_io_error(ticket, &IoError { kind, said: said.into() }, now);
+            }
+            section => return self.handle_section(section, now),
         }
         Ok(Answer::default())
     }
 
-    fn options(&mut self, fields: &mut Fields<'_>) -> Result<Options, Wrong> {
-        let options = Options::parse(&wanted(fields)?).map_err(said)?;
+    /// What the host found in a guarded section.
+    fn handle_section(&mut self, request: Request<'_>, now: Now) -> Result<Answer, Wrong> {
+        match request {
+            Request::Section { ticket, guard } => {
+                let action = take(&mut self.wanted, Ticket(ticket)).ok_or("no such section was asked for")?;
+                self.enter(Purpose::Machine(Ticket(ticket)), action, guard);
+                Ok(Answer::default())
+            }
+            Request::SaveSection { lease_id, fence, guard } => {
+                let claim = claim(lease_id, fence)?;
+                if self.lock.claim(now) != Some(claim) {
+                    return Ok(Answer { error: Some(self.stale()), ..Answer::default() });
+                }
+                self.enter(Purpose::Save(claim), Action::Commit(claim), guard);
+                Ok(Answer::default())
+            }
+            Request::LockMissing {} => self.read(LockFile::Missing),
+            Request::LockRead { modified, lock } => self.read(LockFile::Read {
+                content: Content::of(&lock),
+                modified: StoreTime::from_millis(modified),
+            }),
+            Request::LockDamaged { modified } => self.read(LockFile::Read {
+                content: Content::Damaged,
+                modified: StoreTime::from_millis(modified),
+            }),
+            Request::LockUnreadable { modified, said } => self.read(LockFile::Unreadable {
+                modified: modified.map(StoreTime::from_millis),
+                said: said.into(),
+            }),
+            Request::Decide { held } => self.decide(held, now),
+            Request::SaveFailed { kind, said } => {
+                let error = IoError { kind, said: said.into() }.told(Operation::Renew, self.profile);
+                Ok(Answer { error: Some((&error).into()), ..Answer::default() })
+            }
+            _ => Err("there is no such request".into()),
+        }
+    }
+
+    fn options(&mut self, wanted: &Wanted) -> Result<Options, Wrong> {
+        let options = Options::parse(wanted).map_err(said)?;
         self.profile = options.profile;
         Ok(options)
     }
 
     /// May the holder of this lease begin to save?
-    fn may_save(&mut self, wanted: &Claim, now: Now) -> Result<Answer, Wrong> {
-        // Past its deadline it is lost, and everybody hears so now.
+    fn may_save(&mut self, wanted: &Claim, now: Now) -> Answer {
+        // Past its deadline the lease is lost, and subscribers are told so now.
         self.lock.handle_timeout(now);
         let may = self.lock.claim(now).as_ref() == Some(wanted);
-        Ok(Answer { error: (!may).then(|| self.stale()), ..Answer::default() })
+        Answer { error: (!may).then(|| self.stale()), ..Answer::default() }
     }
 
-    /// A guarded section was entered: which held file is to be looked at?
-    fn enter(&mut self, what: For, section: Section) -> Answer {
+    fn enter(&mut self, purpose: Purpose, action: Action, guard: &str) {
+        self.section = Some(Entered { purpose, action, guard: guard.into(), read: None });
+    }
+
+    /// `.lock` was read: which held file is to be looked at?
+    fn read(&mut self, lock: LockFile) -> Result<Answer, Wrong> {
+        let entered = self.section.as_mut().ok_or("no section was entered")?;
+        let section = Section::new(entered.action.clone(), &Found { lock, guard: entered.guard.clone() });
         let probe = section.probe().map(Fence::get);
-        self.section = Some((what, section));
-        Answer { probe, ..Answer::default() }
-    }
-
-    fn enter_to_save(&mut self, wanted: Claim, fields: &mut Fields<'_>, now: Now) -> Result<Answer, Wrong> {
-        let section = section(Action::Commit(wanted), fields)?;
-        Ok(if self.lock.claim(now) == Some(wanted) {
-            self.enter(For::Save(wanted), section)
-        } else {
-            Answer { error: Some(self.stale()), ..Answer::default() }
-        })
+        entered.read = Some(section);
+        Ok(Answer { probe, ..Answer::default() })
     }
 
     /// The held file was looked at: what is to be done?
     fn decide(&mut self, probe: Probe, now: Now) -> Result<Answer, Wrong> {
-        let (what, section) = self.section.take().ok_or("no section was entered")?;
-        let verdict = section.decide(probe, now.wall);
-        let mut answer =
-            Answer { steps: verdict.steps.iter().map(StepView::from).collect(), ..Answer::default() };
-        match what {
-            For::Machine(ticket) => self.decided.push((ticket, verdict)),
-            For::Save(_) if verdict.outcome == Outcome::MayCommit => {}
-            For::Save(claim) => {
+        let Entered { purpose, read, .. } = self.section.take().ok_or("no section was entered")?;
+        let verdict = read.ok_or(".lock was not read")?.decide(probe, now.wall);
+        let steps = verdict.steps.iter().map(StepView::from).collect();
+        let mut answer = Answer { steps, ..Answer::default() };
+        match purpose {
+            Purpose::Machine(ticket) => self.decided.push((ticket, verdict)),
+            Purpose::Save(_) if verdict.outcome == Outcome::MayCommit => {}
+            Purpose::Save(claim) => {
                 self.lock.handle_commit(claim, &verdict.outcome, now);
                 answer.error = Some(match &verdict.outcome {
                     // Whose it is cannot be told now: nothing is lost yet.
@@ -213,7 +264,7 @@ impl Open {
         Ok(answer)
     }
 
-    /// What a holder is told that may not save, unless the machine knows better.
+    /// The error of a holder that may not save, unless the machine has a better one.
     fn stale(&self) -> ErrorView {
         ErrorView::from(&self.refusal(Fault::Stale))
     }
@@ -243,134 +294,76 @@ fn take<T>(of: &mut Vec<(Ticket, T)>, ticket: Ticket) -> Option<T> {
     Some(of.swap_remove(at).1)
 }
 
-// --- what comes in, one function for each kind ---
+// --- what comes in, parsed into the types of the rules ---
 
-fn surroundings(fields: &mut Fields<'_>) -> Result<Surroundings, Wrong> {
-    let owner = Owner::parse(fields.text()?).map_err(said)?;
-    Root::parse(fields.text()?).map_err(said)?;
-    let folder = match fields.text()? {
-        "guarded" => Folder::Guarded,
-        "advisory" => Folder::Advisory,
-        said => Folder::Absent { said: said.into() },
+fn surroundings(request: &Request<'_>) -> Result<Surroundings, Wrong> {
+    let Request::Open { owner, root, folder, why, seed_a, seed_b, seed_c, seed_d } = request else {
+        return Err("there is no such request".into());
     };
-    // Four numbers of 32 random bits.
-    let mut seed = 0_u128;
-    for _ in 0..4 {
-        seed = (seed << 32) | u128::from(fields.small()?);
-    }
+    let owner = Owner::parse(owner).map_err(said)?;
+    Root::parse(root).map_err(said)?;
+    let folder = match folder {
+        FolderKind::Guarded => Folder::Guarded,
+        FolderKind::Advisory => Folder::Advisory,
+        FolderKind::Absent => Folder::Absent { said: why.unwrap_or("no-folder").into() },
+    };
+    let seed =
+        [seed_a, seed_b, seed_c, seed_d].iter().fold(0, |seed, part| (seed << 32) | u128::from(**part));
     Ok(Surroundings { owner, folder, seed: seed.to_le_bytes() })
 }
 
-fn wanted(fields: &mut Fields<'_>) -> Result<Wanted, Wrong> {
-    Ok(Wanted {
-        profile: fields.maybe_text()?.map(Into::into),
-        max_wait_ms: fields.maybe_number()?,
-        web_lock_timeout_ms: fields.maybe_number()?,
-        initial_delay_ms: fields.maybe_number()?,
-        max_delay_ms: fields.maybe_number()?,
-        multiplier: fields.maybe_number()?,
-        max_attempts: fields.maybe_number()?,
-        ttl_ms: fields.maybe_number()?,
-        heartbeat_interval_ms: fields.maybe_number()?,
-        preferred_strategy: fields.maybe_text()?.map(Into::into),
-        reentrant: fields.flag()?,
-        auto_resume: fields.maybe_flag()?,
-        allow_advisory: fields.flag()?,
-    })
-}
-
-/// What was read under the guard.
-fn section(action: Action, fields: &mut Fields<'_>) -> Result<Section, Wrong> {
-    let guard = fields.text()?.into();
-    let modified = fields.maybe_whole()?.map(StoreTime::from_millis);
-    let lock = match (fields.maybe_text()?, fields.maybe_text()?) {
-        (_, Some(said)) => LockFile::Unreadable { modified, said: said.into() },
-        (Some(text), None) => LockFile::Text { text: text.into(), modified: modified.unwrap_or_default() },
-        (None, None) => LockFile::Missing,
-    };
-    Ok(Section::new(action, &Found { lock, guard }))
-}
-
-fn web_lock(fields: &mut Fields<'_>) -> Result<WebLock, Wrong> {
-    let (result, said) = (fields.text()?, fields.text()?);
-    Ok(match result {
-        "granted" => WebLock::Granted,
-        "unsupported" => WebLock::Unsupported,
-        "stolen" => WebLock::Stolen,
-        _ => WebLock::Denied { said: said.into() },
-    })
-}
-
-fn news(fields: &mut Fields<'_>) -> Result<News, Wrong> {
-    let fence = Fence::new(fields.whole()?).map_err(said)?;
-    Ok(match fields.maybe_text()? {
+fn news(fence: u64, owner: Option<&str>, why: Option<&str>) -> Result<News, Wrong> {
+    let fence = Fence::new(fence).map_err(said)?;
+    Ok(match owner {
         Some(owner) => {
-            let why = fields.maybe_text()?.map(Reason::parse).transpose().map_err(said)?;
+            let why = why.map(Reason::parse).transpose().map_err(said)?;
             News::Acquired { owner: Owner::parse(owner).map_err(said)?, fence, why }
         }
         None => News::Released { fence },
     })
 }
 
-fn io_error(fields: &mut Fields<'_>) -> Result<IoError, Wrong> {
-    let (word, said) = (fields.text()?, fields.text()?);
-    let known = IoKind::WORDS.iter().find(|(_, known)| *known == word);
-    let (kind, _) = known.ok_or("no such kind")?;
-    Ok(IoError { kind: *kind, said: said.into() })
+fn claim(lease_id: &str, fence: u64) -> Result<Claim, Wrong> {
+    Ok(Claim { lease_id: id(lease_id)?, fence: Fence::new(fence).map_err(said)? })
 }
 
-fn probe(word: &str) -> Probe {
-    match word {
-        "free" => Probe::Free,
-        "busy" => Probe::Busy,
-        _ => Probe::Unknown,
-    }
+fn id(lease_id: &str) -> Result<LeaseId, Wrong> {
+    LeaseId::parse(lease_id).map_err(said)
 }
 
-fn call(fields: &mut Fields<'_>) -> Result<CallId, Wrong> {
-    fields.small().map(CallId)
-}
-
-fn ticket(fields: &mut Fields<'_>) -> Result<Ticket, Wrong> {
-    fields.small().map(Ticket)
-}
-
-fn claim(fields: &mut Fields<'_>) -> Result<Claim, Wrong> {
-    Ok(Claim { lease_id: id(fields)?, fence: Fence::new(fields.whole()?).map_err(said)? })
-}
-
-fn id(fields: &mut Fields<'_>) -> Result<LeaseId, Wrong> {
-    LeaseId::parse(fields.text()?).map_err(said)
-}
-
-// By value, because that is how errors come.
-#[allow(clippy::needless_pass_by_value)]
+#[allow(clippy::needless_pass_by_value)] // how `map_err` passes errors
 fn said(error: Invalid) -> Wrong {
-    error.to_string().into()
+    error.to_string()
 }
 
 // --- what goes out ---
 
-/// What the host is told. Most of it is absent most of the time.
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answer {
-    /// What is wrong with the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    invalid: Option<Wrong>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    effects: Vec<EffectView>,
-    /// When to come back, from now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timeout_ms: Option<u64>,
-    /// The fence whose held file is to be looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    probe: Option<u64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    steps: Vec<StepView>,
-    /// Why a save may not be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ErrorView>,
+shape! {
+    /// What the rules answer to any request.
+    #[derive(Default)]
+    pub struct Answer {
+        /// What is wrong with the request.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub invalid: Option<Wrong>,
+        /// The number of the machine that was opened.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub machine: Option<u32>,
+        /// What to do, in this order.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub effects: Vec<EffectView>,
+        /// When to come back with `timeout`, from now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub timeout_ms: Option<u64>,
+        /// The fence whose held file is to be looked at.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub probe: Option<u64>,
+        /// What to do in the section, in this order.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub steps: Vec<StepView>,
+        /// Why nothing may be saved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub error: Option<ErrorView>,
+    }
 }
 
 #[cfg(test)]
@@ -378,39 +371,61 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::border::REQUESTS;
 
     const LEASE: &str = "3f1c0b1e-0000-4000-8000-000000000001";
 
     enum Word<'a> {
         Text(&'a str),
         Number(f64),
+        Flag(bool),
         Nothing,
     }
 
-    use Word::{Nothing, Number, Text};
+    use Word::{Flag, Nothing, Number, Text};
 
-    /// Says something at this time, as the npm package does.
-    fn say(tab: &mut Tab, at: f64, words: &[Word<'_>]) -> Value {
-        let mut request = Vec::new();
-        for word in [Number(1_767_225_600_000.0 + at), Number(at)].iter().chain(words) {
+    /// The fields of an acquire after its number: nothing that the profile does not say.
+    const DEFAULTS: [Word<'static>; 13] = [
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
+        Flag(false),
+        Nothing,
+        Flag(false),
+    ];
+
+    /// Sends the first machine a request at this time, as the npm package does.
+    fn send(tab: &mut Tab, at: u64, name: &str, words: &[Word<'_>]) -> Value {
+        let mut bytes = Vec::new();
+        for word in words {
             match word {
-                Nothing => request.push(0),
-                Number(number) => request.extend([&[3][..], &number.to_le_bytes()].concat()),
+                Nothing => bytes.push(0),
+                Flag(flag) => bytes.push(1 + u8::from(*flag)),
+                Number(number) => bytes.extend([&[3][..], &number.to_le_bytes()].concat()),
                 Text(text) => {
                     let length = u32::try_from(text.len()).unwrap();
-                    request.extend([&[4][..], &length.to_le_bytes(), text.as_bytes()].concat());
+                    bytes.extend([&[4][..], &length.to_le_bytes(), text.as_bytes()].concat());
                 }
             }
         }
-        serde_json::from_slice(&tab.handle(&request)).unwrap()
+        let number = REQUESTS.iter().position(|request| request.name == name).expect(name);
+        let at = Readings { wall: 1_767_225_600_000 + at, monotonic: at };
+        serde_json::from_slice(&tab.handle(number, 0, at, &bytes)).unwrap()
     }
 
     fn opened() -> Tab {
         let mut tab = Tab::default();
-        let seed = [Number(1.0), Number(2.0), Number(3.0), Number(4.0)];
-        let words = [Text("open"), Text("me"), Text("project"), Text("guarded")];
-        let answer = say(&mut tab, 0.0, &words.into_iter().chain(seed).collect::<Vec<_>>());
-        assert_eq!(answer, serde_json::json!({}));
+        let seeds = [Number(1.0), Number(2.0), Number(3.0), Number(4.0)];
+        let words = [Text("me"), Text("project"), Text("guarded"), Nothing];
+        let answer = send(&mut tab, 0, "Open", &words.into_iter().chain(seeds).collect::<Vec<_>>());
+        assert_eq!(answer, serde_json::json!({ "machine": 0 }));
         tab
     }
 
@@ -422,15 +437,17 @@ mod tests {
 
     fn acquired() -> (Tab, Value) {
         let mut tab = opened();
-        let web = ticket(&say(&mut tab, 0.0, &[Text("acquire"), Number(1.0)]), "requestWebLock");
-        let answer = say(&mut tab, 1.0, &[Text("webLock"), Number(web), Text("granted"), Text("")]);
+        let acquire: Vec<_> = std::iter::once(Number(1.0)).chain(DEFAULTS).collect();
+        let web = ticket(&send(&mut tab, 0, "Acquire", &acquire), "requestWebLock");
+        let answer = send(&mut tab, 1, "WebLock", &[Number(web), Text("granted"), Text("")]);
         let section = ticket(&answer, "guarded");
-        say(&mut tab, 2.0, &[Text("section"), Number(section), Text("")]);
-        let steps = say(&mut tab, 3.0, &[Text("decide"), Text("unknown")])["steps"].clone();
+        send(&mut tab, 2, "Section", &[Number(section), Text("")]);
+        assert_eq!(send(&mut tab, 2, "LockMissing", &[])["probe"], Value::Null);
+        let steps = send(&mut tab, 3, "Decide", &[Text("unknown")])["steps"].clone();
         let steps: Vec<_> =
             steps.as_array().unwrap().iter().map(|step| step["do"].as_str().unwrap()).collect();
         assert_eq!(steps, ["storeFence", "openHeld", "writeLock", "sweepHeld"]);
-        let answer = say(&mut tab, 4.0, &[Text("guarded"), Number(section)]);
+        let answer = send(&mut tab, 4, "Guarded", &[Number(section)]);
         let settled = answer["effects"].as_array().unwrap().iter().find(|effect| effect["do"] == "settle");
         let lease = settled.unwrap()["lease"].clone();
         assert_eq!(lease["guarantee"], "exclusive");
@@ -438,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_acquired_word_by_word() {
+    fn a_lock_is_acquired_request_by_request() {
         acquired();
     }
 
@@ -446,13 +463,12 @@ mod tests {
     fn a_save_is_allowed_by_the_lock_file_alone() {
         let (mut tab, lease) = acquired();
         let claim = || [Text(lease["leaseId"].as_str().unwrap()), Number(lease["fence"].as_f64().unwrap())];
-        let words = |word, rest: Vec<Word<'static>>| {
-            std::iter::once(Text(word)).chain(claim()).chain(rest).collect::<Vec<_>>()
-        };
-        assert_eq!(say(&mut tab, 5.0, &words("claim", vec![Text("current.json")]))["error"], Value::Null);
+        let words = |last| claim().into_iter().chain([Text(last)]).collect::<Vec<_>>();
+        assert_eq!(send(&mut tab, 5, "Claim", &words("current.json"))["error"], Value::Null);
         // Somebody has removed `.lock` in the meantime.
-        assert_eq!(say(&mut tab, 6.0, &words("saveSection", vec![Text("")]))["error"], Value::Null);
-        let answer = say(&mut tab, 7.0, &[Text("decide"), Text("unknown")]);
+        assert_eq!(send(&mut tab, 6, "SaveSection", &words(""))["error"], Value::Null);
+        assert_eq!(send(&mut tab, 6, "LockMissing", &[])["error"], Value::Null);
+        let answer = send(&mut tab, 7, "Decide", &[Text("unknown")]);
         assert_eq!(answer["error"]["code"], "lease-stale");
         assert!(answer["effects"].as_array().unwrap().iter().any(|effect| effect["do"] == "emit"));
     }
@@ -461,30 +477,35 @@ mod tests {
     #[test]
     fn a_wrong_extension_is_refused_by_its_own_name() {
         let (mut tab, lease) = acquired();
-        let words = [Text("renew"), Number(2.0), Text(lease["leaseId"].as_str().unwrap()), Number(5.0)];
-        let answer = say(&mut tab, 5.0, &words);
+        let words = [Number(2.0), Text(lease["leaseId"].as_str().unwrap()), Number(5.0)];
+        let answer = send(&mut tab, 5, "Renew", &words);
         assert!(answer["invalid"].as_str().unwrap().contains("extendByMs"), "{answer}");
     }
 
     #[test]
     fn nonsense_is_refused_and_changes_nothing() {
         let mut tab = opened();
-        for words in [
-            &[Text("nonsense")][..],
-            &[Nothing],
-            &[Text("acquire")],
-            &[Text("acquire"), Number(1.0), Text("no such profile")],
-            &[Text("release"), Number(1.0), Text("no lease id")],
-            &[Text("section"), Number(7.0), Text("")],
-            &[Text("decide"), Text("free")],
-            &[Text("guarded"), Number(7.0)],
-            &[Text("claim"), Text(LEASE), Number(1.0), Text("../outside")],
-        ] {
-            let answer = say(&mut tab, 1.0, words);
-            assert!(answer["invalid"].is_string(), "{answer}");
+        let profile: Vec<_> =
+            [Number(1.0), Text("no such profile")].into_iter().chain(DEFAULTS.into_iter().skip(1)).collect();
+        let cases: [(&str, &[Word<'_>]); 8] = [
+            ("Acquire", &[]),
+            ("Acquire", &profile),
+            ("Release", &[Number(1.0), Text("no lease id"), Flag(false), Nothing]),
+            ("Section", &[Number(7.0), Text("")]),
+            ("Decide", &[Text("free")]),
+            ("LockMissing", &[]),
+            ("Guarded", &[Number(7.0)]),
+            ("Claim", &[Text(LEASE), Number(1.0), Text("../outside")]),
+        ];
+        for (name, words) in cases {
+            let answer = send(&mut tab, 1, name, words);
+            assert!(answer["invalid"].is_string(), "{name}: {answer}");
             assert_eq!(answer["effects"], Value::Null);
         }
-        assert!(say(&mut Tab::default(), 0.0, &[Text("timeout")])["invalid"].is_string());
-        assert!(String::from_utf8(Tab::default().handle(&[9, 9])).unwrap().contains("invalid"));
+        assert!(send(&mut Tab::default(), 0, "Timeout", &[])["invalid"].is_string());
+        let at = Readings { wall: 0, monotonic: 0 };
+        assert!(
+            String::from_utf8(Tab::default().handle(usize::MAX, 0, at, &[9])).unwrap().contains("invalid")
+        );
     }
 }

@@ -6,7 +6,7 @@ use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_project_rules::guarded::{
     Action, After, Found, LockFile, Loss, Outcome, Probe, Section, Step, Verdict,
 };
-use leasehold_project_rules::record::{self, Content, Record, guard_text, read_guard};
+use leasehold_project_rules::record::{Content, Member, Members, Record, guard_text, read_guard};
 
 use super::world::{START, foreign};
 
@@ -27,8 +27,8 @@ fn bid(byte: u8) -> Bid {
     }
 }
 
-fn found(text: &str, modified: u64) -> Found {
-    let lock = LockFile::Text { text: text.into(), modified: at(modified) };
+fn found(content: &Content, modified: u64) -> Found {
+    let lock = LockFile::Read { content: content.clone(), modified: at(modified) };
     Found { lock, guard: guard_text(7) }
 }
 
@@ -57,8 +57,9 @@ fn after(verdict: &Verdict, before: &Found, modified: u64) -> Found {
     for step in &verdict.steps {
         match step {
             Step::StoreFence { text } => now.guard.clone_from(text),
-            Step::WriteLock { text, .. } => {
-                now.lock = LockFile::Text { text: text.clone(), modified: at(modified) };
+            Step::WriteLock(record) => {
+                let content = Content::Record(record.clone());
+                now.lock = LockFile::Read { content, modified: at(modified) };
             }
             Step::RemoveLock => now.lock = LockFile::Missing,
             _ => {}
@@ -75,108 +76,106 @@ fn held() -> (Found, Claim) {
     (after(&verdict, &empty(), START), claim)
 }
 
+/// A record as 001 writes it: `leaseId`, `owner` and `expiresAt`.
+fn members() -> Members {
+    Members {
+        lease_id: Member::Text("0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b".into()),
+        owner: Member::Text("other".into()),
+        expires_at: number(START + 30_000),
+        ..Members::default()
+    }
+}
+
+fn number(number: u64) -> Member {
+    Member::Number(number as f64)
+}
+
 #[test]
 fn the_three_shapes_of_the_sources_are_read() {
-    let id = "0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b";
+    let written = Members { expires_at: Member::Absent, updated_at: number(START), ..members() };
     let shapes = [
-        format!(r#"{{"leaseId":"{id}","expiresAt":{}}}"#, START + 30_000),
-        format!(r#"{{"leaseId":"{id}","owner":"other","expiresAt":{}}}"#, START + 30_000),
-        format!(
-            r#"{{"version":1,"leaseId":"{id}","owner":"other","updatedAt":"2026-11-15T13:00:00.000Z","ttlSeconds":30}}"#
-        ),
+        Members { owner: Member::Absent, ..members() },
+        members(),
+        Members { version: number(1), ttl_seconds: number(30), ..written },
     ];
-    for text in &shapes {
-        let Content::Record(record) = record::read(text) else { panic!("{text}") };
-        assert_eq!((record.updated_at, record.expires_at()), (at(START), at(START + 30_000)), "{text}");
-        assert_eq!((record.fence, record.held), (None, false), "{text}");
-        assert!(matches!(acquire(&found(text, START), START + 1_000).outcome, Outcome::Held(_)), "{text}");
+    for shape in &shapes {
+        let content = Content::of(shape);
+        let Content::Record(record) = &content else { panic!("{shape:?}") };
+        assert_eq!((record.updated_at, record.expires_at()), (at(START), at(START + 30_000)), "{shape:?}");
+        assert_eq!((record.fence, record.held), (None, false), "{shape:?}");
+        assert!(matches!(acquire(&found(&content, START), START + 1_000).outcome, Outcome::Held(_)));
     }
 }
 
 #[test]
-fn what_is_written_is_the_union_of_the_shapes_and_comes_back() {
+fn what_is_written_says_everything_that_is_known() {
     let (found, claim) = held();
-    let LockFile::Text { text, .. } = &found.lock else { panic!() };
-    let expected = format!(
-        r#"{{"version":1,"leaseId":"{}","owner":"me","updatedAt":"2026-11-15T13:00:00.000Z","ttlSeconds":30,"expiresAt":{},"fence":{},"seq":1,"held":true}}"#,
-        claim.lease_id.reveal(),
-        START + 30_000,
-        claim.fence
-    );
-    assert_eq!(*text, expected);
-    let Content::Record(record) = record::read(text) else { panic!() };
-    assert_eq!(record.text(), expected);
-    let odd = Record { ttl: Ttl::parse("6500ms").unwrap(), ..record };
-    assert!(odd.text().contains(r#""ttlSeconds":6.5,"#), "{}", odd.text());
-    assert_eq!(record::read(&odd.text()), Content::Record(odd));
+    let LockFile::Read { content: Content::Record(record), .. } = &found.lock else { panic!() };
+    let expected = Record {
+        lease_id: claim.lease_id,
+        owner: Owner::parse("me").unwrap(),
+        updated_at: at(START),
+        ttl: Ttl::from_secs(30).unwrap(),
+        fence: Some(claim.fence),
+        seq: 1,
+        held: true,
+    };
+    assert_eq!(*record, expected);
+    assert_eq!(record.expires_at(), at(START + 30_000));
 }
 
-/// A page loads its own reader instead of a library's: it must understand the same texts.
 #[test]
-fn the_reader_agrees_with_a_library_on_what_is_json() {
-    use leasehold_project_rules::json::{Value, members, quoted};
-    let (found, _) = held();
-    let LockFile::Text { text, .. } = &found.lock else { panic!() };
-    let mut random = 7_u64;
-    let mut draw = |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(random >> 33).unwrap() % below
-    };
-    let pieces =
-        ["\"", "{", "}", "[", "]", ",", ":", "\\", "\\u00e9", "0", "-", ".", "null", " ", "\n", "é", "1"];
-    let (mut good, mut bad) = (0, 0);
-    for _ in 0..20_000 {
-        let mut spoilt = text.clone();
-        for _ in 0..draw(3) {
-            let at = spoilt.floor_char_boundary(draw(spoilt.len()));
-            spoilt.insert_str(at, pieces[draw(pieces.len())]);
-        }
-        match (members(&spoilt), serde_json::from_str::<serde_json::Map<_, _>>(&spoilt)) {
-            (Some(ours), Ok(theirs)) => {
-                for (name, value) in ours {
-                    let their: &serde_json::Value = &theirs[&name];
-                    match value {
-                        Value::Text(text) => assert_eq!(their.as_str(), Some(text.as_str()), "{spoilt}"),
-                        Value::Flag(flag) => assert_eq!(their.as_bool(), Some(flag), "{spoilt}"),
-                        Value::Null => assert!(their.is_null(), "{spoilt}"),
-                        Value::Thousandths(_) | Value::Other => {}
-                    }
-                }
-                good += 1;
-            }
-            (None, Err(_)) => bad += 1,
-            (ours, theirs) => panic!("{spoilt}\n{ours:?}\n{theirs:?}"),
-        }
+fn a_record_that_contradicts_itself_lasts_longer() {
+    let later = Members { updated_at: number(START + 1), ..members() };
+    let earlier = Members { updated_at: number(START - 1), ..members() };
+    for (members, expected) in [(later, START + 1), (earlier, START)] {
+        let Content::Record(record) = Content::of(&members) else { panic!() };
+        assert_eq!(record.updated_at, at(expected));
     }
-    assert!(good > 5_000 && bad > 5_000, "{good} {bad}");
-    let odd = r#"a "quoted" \ name"#;
-    assert_eq!(serde_json::from_str::<String>(&quoted(odd)).unwrap(), odd);
+}
+
+#[test]
+fn a_ttl_is_read_to_the_millisecond() {
+    for (seconds, millis) in
+        [(30.0, 30_000), (6.5, 6_500), (6.025, 6_025), (1.001, 1_001), (86_400.0, 86_400_000)]
+    {
+        let members = Members { ttl_seconds: Member::Number(seconds), ..members() };
+        let Content::Record(record) = Content::of(&members) else { panic!("{seconds}") };
+        assert_eq!(record.ttl.as_millis(), millis);
+    }
 }
 
 #[test]
 fn damaged_newer_and_unreadable_are_told_apart() {
-    for text in [
-        "",
-        "{",
-        "null",
-        "[]",
-        "{}",
-        "\u{FFFD}\u{FFFD}",
-        r#"{"leaseId":"x","expiresAt":1}"#,
-        r#"{"version":"one","leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":1}"#,
-        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b"}"#,
-        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","updatedAt":"yesterday"}"#,
-        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":-1}"#,
-        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":1,"ttlSeconds":0}"#,
-        r#"{"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","expiresAt":1,"fence":1.5}"#,
-        &" ".repeat(20_000),
+    let other = || Member::Other;
+    for damaged in [
+        Members::default(),
+        Members { lease_id: Member::Absent, ..members() },
+        Members { lease_id: Member::Text("x".into()), ..members() },
+        Members { lease_id: number(42), ..members() },
+        Members { version: Member::Text("one".into()), ..members() },
+        Members { version: Member::Number(-1.0), ..members() },
+        Members { expires_at: Member::Absent, ..members() },
+        Members { expires_at: Member::Number(-1.0), ..members() },
+        Members { expires_at: Member::Number(9_007_199_254_740_992.0), ..members() },
+        Members { updated_at: other(), ..members() },
+        Members { owner: number(1), ..members() },
+        Members { ttl_seconds: number(0), ..members() },
+        Members { ttl_seconds: Member::Number(f64::INFINITY), ..members() },
+        Members { ttl_seconds: Member::Number(f64::NAN), ..members() },
+        Members { fence: Member::Number(1.5), ..members() },
+        Members { fence: number(0), ..members() },
+        Members { seq: other(), ..members() },
+        Members { held: number(1), ..members() },
     ] {
-        assert_eq!(record::read(text), Content::Damaged, "{text:?}");
-        // Somebody's, until it is stale; then it is replaced.
-        assert!(matches!(acquire(&found(text, START), START + 27_999).outcome, Outcome::Held(_)), "{text:?}");
-        assert_eq!(granted(&acquire(&found(text, START), START + 28_000)), (8, Some(After::Expired)));
+        let content = Content::of(&damaged);
+        assert_eq!(content, Content::Damaged, "{damaged:?}");
+        // An unknown owner's, until it is stale; then it is replaced.
+        assert!(matches!(acquire(&found(&content, START), START + 27_999).outcome, Outcome::Held(_)));
+        assert_eq!(granted(&acquire(&found(&content, START), START + 28_000)), (8, Some(After::Expired)));
     }
-    let newer = found(r#"{"version":2,"leaseId":42}"#, 0);
+    let newer = Members { version: number(2), lease_id: number(42), ..Members::default() };
+    let newer = found(&Content::of(&newer), 0);
     assert_eq!(acquire(&newer, START).outcome, Outcome::Newer { version: 2 });
     assert_eq!(acquire(&newer, START).steps, [], "it is not touched");
     let unreadable = |modified| Found {
@@ -254,15 +253,16 @@ fn the_fence_goes_into_the_guard_first_then_the_held_file_then_the_lock() {
 #[test]
 fn a_lock_without_a_held_file_says_so() {
     let verdict = acquire(&empty(), START);
-    let Some(Step::WriteLock { text, without_held }) = verdict.steps.get(2) else { panic!("{verdict:?}") };
-    assert!(text.contains(r#""held":true"#) && without_held.contains(r#""held":false"#));
-    assert_eq!(Section::new(Action::Look, &found(without_held, START)).probe(), None);
+    let Some(Step::WriteLock(record)) = verdict.steps.get(2) else { panic!("{verdict:?}") };
+    assert!(record.held);
+    let without = Content::Record(Record { held: false, ..record.clone() });
+    assert_eq!(Section::new(Action::Look, &found(&without, START)).probe(), None);
 }
 
 #[test]
 fn law_02_deleting_or_damaging_the_lock_never_resets_the_fence() {
     let (found, claim) = held();
-    for lock in [LockFile::Missing, LockFile::Text { text: "{".into(), modified: at(0) }] {
+    for lock in [LockFile::Missing, LockFile::Read { content: Content::Damaged, modified: at(0) }] {
         let found = Found { lock, guard: found.guard.clone() };
         assert_eq!(granted(&acquire(&found, START + 60_000)).0, claim.fence.get() + 1);
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::Owner;
-use leasehold_core::time::StoreTime;
+use leasehold_core::time::{StoreTime, Ttl};
+use leasehold_core::{LeaseId, Owner};
 use leasehold_project_rules::guarded::{Found, LockFile, Outcome, Probe, Section, Step};
-use leasehold_project_rules::record::Record;
+use leasehold_project_rules::record::{Content, Record};
 use leasehold_project_rules::wire::DialectsView;
 use leasehold_project_rules::{
     Answer, CallId, Effect, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLock,
@@ -35,7 +35,7 @@ pub enum Trouble {
 
 #[derive(Default)]
 pub struct Folder {
-    pub lock: Option<(String, u64)>,
+    pub lock: Option<(Content, u64)>,
     pub guard: String,
     /// Who has which held file open; nobody when the tab is gone.
     pub held: BTreeMap<u64, Option<usize>>,
@@ -307,8 +307,8 @@ impl Folder {
                 modified: Some(StoreTime::from_millis(*modified)),
                 said: "NotReadableError".into(),
             },
-            Some((text, modified)) => {
-                LockFile::Text { text: text.clone(), modified: StoreTime::from_millis(*modified) }
+            Some((content, modified)) => {
+                LockFile::Read { content: content.clone(), modified: StoreTime::from_millis(*modified) }
             }
         };
         let section = Section::new(action.clone(), &Found { lock, guard: self.guard.clone() });
@@ -345,9 +345,9 @@ impl Folder {
                 Step::OpenHeld(fence) => {
                     self.held.insert(fence.get(), Some(tab));
                 }
-                Step::WriteLock { text, .. } => {
+                Step::WriteLock(record) => {
                     self.touched.push(".lock".into());
-                    self.lock = Some((text.clone(), now));
+                    self.lock = Some((Content::Record(record.clone()), now));
                 }
                 Step::RemoveLock => {
                     self.touched.push(".lock".into());
@@ -366,18 +366,22 @@ impl Folder {
 
     /// What `.lock` says.
     pub fn record(&self) -> Record {
-        let (text, _) = self.lock.as_ref().expect("a .lock");
-        match leasehold_project_rules::record::read(text) {
-            leasehold_project_rules::record::Content::Record(record) => record,
+        match &self.lock.as_ref().expect("a .lock").0 {
+            Content::Record(record) => record.clone(),
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// The `.lock` of somebody else.
-pub fn foreign(updated: u64) -> String {
-    let at = leasehold_project_rules::iso::write(updated);
-    format!(
-        r#"{{"version":1,"leaseId":"0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b","owner":"other-tab","updatedAt":"{at}","ttlSeconds":30}}"#
-    )
+/// The `.lock` of another tab, without a fence and a held file, as the sources write it.
+pub fn foreign(updated: u64) -> Content {
+    Content::Record(Record {
+        lease_id: LeaseId::parse("0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b").unwrap(),
+        owner: Owner::parse("other-tab").unwrap(),
+        updated_at: StoreTime::from_millis(updated),
+        ttl: Ttl::from_secs(30).unwrap(),
+        fence: None,
+        seq: 0,
+        held: false,
+    })
 }

@@ -2,13 +2,27 @@
 
 use std::io;
 
-use leasehold_core::Fence;
+use leasehold_core::time::{StoreTime, Ttl};
+use leasehold_core::{Fence, LeaseId, Owner};
 use leasehold_project::testing::MockFolder;
 use leasehold_project::{Folder, ProjectFolder};
 use leasehold_project_rules::guarded::{LockFile, Probe};
+use leasehold_project_rules::record::{Content, Record};
 
 fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()
+}
+
+fn record(owner: &str) -> Record {
+    Record {
+        lease_id: LeaseId::from_random([7; 16]),
+        owner: Owner::parse(owner).unwrap(),
+        updated_at: StoreTime::from_millis(1_794_747_600_000),
+        ttl: Ttl::from_secs(30).unwrap(),
+        fence: Some(fence(1)),
+        seq: 1,
+        held: false,
+    }
 }
 
 /// `open` gives another program's view of the same, empty folder.
@@ -34,9 +48,10 @@ fn guard_keeps_its_text<F: Folder>(one: &F, other: &F) {
 
 fn lock_is_written_as_a_whole_and_removed<F: Folder>(one: &F, other: &F) {
     assert_eq!(other.read_lock().unwrap(), LockFile::Missing);
-    one.write_lock("a longer text").unwrap();
-    one.write_lock("text").unwrap();
-    assert!(matches!(other.read_lock().unwrap(), LockFile::Text { text, .. } if text == "text"));
+    one.write_lock(&record("the longer name of an owner")).unwrap();
+    one.write_lock(&record("owner")).unwrap();
+    let LockFile::Read { content, .. } = other.read_lock().unwrap() else { panic!("it was written") };
+    assert_eq!(content, Content::Record(record("owner")), "and nothing of the longer one");
     one.remove_lock().unwrap();
     one.remove_lock().expect("removing what is gone is fine");
     assert_eq!(other.read_lock().unwrap(), LockFile::Missing);

@@ -5,6 +5,7 @@
 mod child;
 mod doubles;
 mod folder;
+mod lock_files;
 mod programs;
 mod racing;
 mod rights;

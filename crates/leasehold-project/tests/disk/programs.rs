@@ -8,7 +8,6 @@ use leasehold_project::{
     Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason, SaveError, State,
     SystemClock,
 };
-use leasehold_project_rules::iso;
 
 use crate::child::{self, Child};
 
@@ -174,15 +173,16 @@ fn nothing_is_saved_outside_of_the_project() {
 #[test]
 fn a_browsers_lock_that_was_copied_to_disk_is_understood() {
     let now = Clock::now(&SystemClock).wall.as_millis();
+    let iso = format!("{:.3}", jiff::Timestamp::from_millisecond(i64::try_from(now).unwrap()).unwrap());
     let written = include_str!("browser.lock.json")
-        .replace("2026-01-01T00:00:00.000Z", &iso::write(now))
+        .replace("2026-01-01T00:00:00.000Z", &iso)
         .replace("1767225630000", &(now + 30_000).to_string());
     assert_ne!(written, include_str!("browser.lock.json"));
     let id = "22222222-2222-4222-8222-222222222222";
     let shapes = [
         (written, "2a6627a508c419fe71d6c11c2081f1c9"),
         (format!(r#"{{"leaseId":"{id}","owner":"tab","expiresAt":{}}}"#, now + 15_000), "tab"),
-        (format!(r#"{{"leaseId":"{id}","updatedAt":"{}","ttlSeconds":30}}"#, iso::write(now)), "unknown"),
+        (format!(r#"{{"leaseId":"{id}","updatedAt":"{iso}","ttlSeconds":30}}"#), "unknown"),
     ];
     for (shape, owner) in shapes {
         let place = tempfile::tempdir().unwrap();

@@ -1,0 +1,157 @@
+//! Declares a type together with a description of itself, for what crosses the border to TypeScript: from the description,
+//! `leasehold-wasm` makes the TypeScript types and a fingerprint that both sides compare. It must never decide anything.
+
+/// A type that crosses the border.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// Its documentation, line by line.
+    pub doc: &'static [&'static str],
+    /// One without a name for a struct; for an enum those that its member `do` tells apart.
+    pub variants: &'static [VariantShape],
+}
+
+/// A variant of it.
+#[derive(Clone, Copy, Debug)]
+pub struct VariantShape {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// Its documentation, line by line.
+    pub doc: &'static [&'static str],
+    /// What it has.
+    pub fields: &'static [FieldShape],
+}
+
+/// A field of it.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldShape {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// Its documentation, line by line.
+    pub doc: &'static [&'static str],
+    /// Its type in Rust.
+    pub kind: &'static str,
+    /// Whether it is left out when there is nothing to say.
+    pub may_be_absent: bool,
+}
+
+/// Declares a struct, or an enum whose variants are told apart by `do`, that is written as JSON and describes itself.
+#[macro_export]
+macro_rules! shape {
+    (
+        $(#[doc = $doc:literal])*
+        $(#[derive($($derive:ident),*)])?
+        pub struct $name:ident {
+            $( $(#[doc = $field_doc:literal])* $(#[serde(skip_serializing_if = $skip:literal)])? pub $field:ident: $kind:ty ),* $(,)?
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(serde::Serialize $($(, $derive)*)?)]
+        #[serde(rename_all = "camelCase")]
+        #[allow(missing_docs)] // a view's fields are those of the type that it shows
+        pub struct $name {
+            $( $(#[doc = $field_doc])* $(#[serde(skip_serializing_if = $skip)])? pub $field: $kind ),*
+        }
+
+        impl $name {
+            /// What it looks like to TypeScript.
+            pub const SHAPE: $crate::wire::shape::Shape = $crate::wire::shape::Shape {
+                name: stringify!($name),
+                doc: &[$($doc),*],
+                variants: &[$crate::wire::shape::VariantShape { name: "", doc: &[], fields: &[ $( $crate::wire::shape::FieldShape {
+                    name: stringify!($field),
+                    doc: &[$($field_doc),*],
+                    kind: stringify!($kind),
+                    may_be_absent: !concat!($($skip)?).is_empty(),
+                } ),* ] }],
+            };
+        }
+    };
+    (
+        $(#[doc = $doc:literal])*
+        $(#[derive($($derive:ident),*)])?
+        pub enum $name:ident { $(
+            $(#[doc = $variant_doc:literal])*
+            $variant:ident {
+                $( $(#[doc = $field_doc:literal])* $(#[serde(skip_serializing_if = $skip:literal)])? $field:ident: $kind:ty ),* $(,)?
+            }
+        ),* $(,)? }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(serde::Serialize $($(, $derive)*)?)]
+        #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
+        pub enum $name { $(
+            $(#[doc = $variant_doc])*
+            $variant {
+                $( $(#[doc = $field_doc])* $(#[serde(skip_serializing_if = $skip)])? $field: $kind ),*
+            }
+        ),* }
+
+        impl $name {
+            /// What it looks like to TypeScript.
+            pub const SHAPE: $crate::wire::shape::Shape = $crate::wire::shape::Shape {
+                name: stringify!($name),
+                doc: &[$($doc),*],
+                variants: &[ $( $crate::wire::shape::VariantShape {
+                    name: stringify!($variant),
+                    doc: &[$($variant_doc),*],
+                    fields: &[ $( $crate::wire::shape::FieldShape {
+                        name: stringify!($field),
+                        doc: &[$($field_doc),*],
+                        kind: stringify!($kind),
+                        may_be_absent: !concat!($($skip)?).is_empty(),
+                    } ),* ],
+                } ),* ],
+            };
+        }
+    };
+}
+
+/// Where a hash begins.
+pub const START: u32 = 0x811C_9DC5;
+
+/// Adds declarations to a hash (FNV-1a). Documentation does not count, nor does white space: how a compiler writes a type
+/// out is its own affair.
+#[allow(clippy::indexing_slicing)] // a constant cannot iterate
+pub const fn hash(shapes: &[Shape], mut hash: u32) -> u32 {
+    let mut at = 0;
+    while at < shapes.len() {
+        hash = one(&shapes[at], hash);
+        at += 1;
+    }
+    hash
+}
+
+#[allow(clippy::indexing_slicing)] // a constant cannot iterate
+const fn one(shape: &Shape, mut hash: u32) -> u32 {
+    hash = word(shape.name, hash);
+    let mut at = 0;
+    while at < shape.variants.len() {
+        let variant = &shape.variants[at];
+        hash = word(variant.name, hash);
+        let mut field = 0;
+        while field < variant.fields.len() {
+            hash = word(variant.fields[field].name, hash);
+            hash = word(variant.fields[field].kind, hash);
+            hash = word(if variant.fields[field].may_be_absent { "?" } else { "" }, hash);
+            field += 1;
+        }
+        at += 1;
+    }
+    hash
+}
+
+/// Adds a word, and a mark after it, so that `ab` and `c` are not `a` and `bc`.
+#[allow(clippy::indexing_slicing)] // a constant cannot iterate
+const fn word(text: &str, mut hash: u32) -> u32 {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if !bytes[at].is_ascii_whitespace() {
+            hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        }
+        at += 1;
+    }
+    (hash ^ 0xFF).wrapping_mul(0x0100_0193)
+}

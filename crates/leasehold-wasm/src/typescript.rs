@@ -1,0 +1,180 @@
+//! Writes `web/src/border.ts`: the table by which TypeScript checks and encodes requests, the types of the answers, and the
+//! fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
+
+use leasehold_project_rules::fault::TABLE;
+use leasehold_project_rules::guarded::Probe;
+use leasehold_project_rules::record::LONGEST;
+use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
+use leasehold_project_rules::{Guarantee, IoKind, Operation, Strategy};
+
+use crate::border::{ANSWERS, FINGERPRINT, FolderKind, GROUPS, REQUESTS, WebLockResult, camel_case};
+
+const HEADER: &str = "\
+// Made by `cargo xtask web` from crates/leasehold-wasm/src/border.rs and crates/leasehold-project-rules/src/wire.rs.
+// Change those, not this.
+";
+
+/// The text of `web/src/border.ts`.
+pub fn typescript() -> String {
+    let mut text = String::from(HEADER);
+    text += "\n/** What a module of WebAssembly must say that these declarations belong to. */\n";
+    text += &format!("export const FINGERPRINT = {FINGERPRINT};\n");
+    text += "\n/** The longest `.lock` that is looked at, in bytes. */\n";
+    text += &format!("export const LONGEST_LOCK = {LONGEST};\n");
+    for group in GROUPS {
+        text += &format!("\nconst {} = {{\n{}}} as const;\n", group.name, fields_of(group, "  "));
+    }
+    text += "\n/** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */\n";
+    text += "export const REQUESTS = {\n";
+    for request in REQUESTS {
+        text += &doc(request.doc, "  ");
+        let fields = fields_of(request, "    ");
+        let fields = if fields.is_empty() { "{}".into() } else { format!("{{\n{fields}  }}") };
+        text += &format!("  {}: {fields},\n", camel_case(request.name));
+    }
+    text += "} as const;\n";
+    for (name, words) in unions() {
+        text += &format!("\nexport type {name} = {};\n", words.join(" | "));
+    }
+    for shape in ANSWERS.iter().copied().flatten() {
+        text += &answer(shape);
+    }
+    text
+}
+
+/// The lists of words that answers choose from.
+fn unions() -> [(&'static str, Vec<String>); 4] {
+    let mut codes: Vec<_> =
+        TABLE.iter().flat_map(|row| [Some(row.autosave), row.service]).flatten().map(quoted).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    [
+        ("ErrorCode", codes),
+        ("OperationWord", all(&Operation::WORDS)),
+        ("StrategyWord", all(&Strategy::WORDS)),
+        ("GuaranteeWord", all(&Guarantee::WORDS)),
+    ]
+}
+
+fn fields_of(shape: &Shape, indent: &str) -> String {
+    let fields = shape.variants.iter().flat_map(|variant| variant.fields);
+    fields.map(|field| format!("{indent}{}: {},\n", camel_case(field.name), kind(field.kind))).collect()
+}
+
+/// What a request's table says of a type of Rust.
+fn kind(rust: &str) -> String {
+    let rust = without_space(rust);
+    if let Some(inner) = rust.strip_prefix("Option<").and_then(|rest| rest.strip_suffix('>')) {
+        return format!("{}?'", kind(inner).trim_end_matches('\''));
+    }
+    match rust.as_str() {
+        "&'astr" | "String" => "'text'".into(),
+        "f64" => "'number'".into(),
+        "u32" | "u64" => "'whole'".into(),
+        "bool" => "'flag'".into(),
+        "Member" => "'json'".into(),
+        "FolderKind" => words(&FolderKind::WORDS),
+        "IoKind" => words(&IoKind::WORDS),
+        "Probe" => words(&Probe::WORDS),
+        "WebLockResult" => words(&WebLockResult::WORDS),
+        group => group.into(),
+    }
+}
+
+fn words<T>(words: &[(T, &str)]) -> String {
+    format!("[{}]", all(words).join(", "))
+}
+
+fn all<T>(words: &[(T, &str)]) -> Vec<String> {
+    words.iter().map(|(_, word)| quoted(word)).collect()
+}
+
+fn quoted(word: &str) -> String {
+    format!("'{word}'")
+}
+
+fn answer(shape: &Shape) -> String {
+    let head = format!("\n{}export ", doc(shape.doc, ""));
+    match shape.variants {
+        [VariantShape { name: "", fields, .. }] => {
+            let fields: String = fields.iter().map(|field| member(field, "  ")).collect();
+            format!("{head}interface {} {{\n{fields}}}\n", shape.name)
+        }
+        variants => {
+            let variants: String = variants.iter().map(one_of).collect();
+            format!("{head}type {} =\n{}", shape.name, variants.trim_end_matches('\n').to_owned() + ";\n")
+        }
+    }
+}
+
+fn one_of(variant: &VariantShape) -> String {
+    let fields: String = variant.fields.iter().map(|field| member(field, "    ")).collect();
+    let tag = format!("    readonly do: '{}';\n", camel_case(variant.name));
+    format!("{}  | {{\n{tag}{fields}  }}\n", doc(variant.doc, "  "))
+}
+
+fn member(field: &FieldShape, indent: &str) -> String {
+    let optional = if field.may_be_absent { "?" } else { "" };
+    let name = camel_case(field.name);
+    format!("{}{indent}readonly {name}{optional}: {};\n", doc(field.doc, indent), type_of(field.kind))
+}
+
+/// The type of TypeScript for one of Rust, as JSON carries it.
+fn type_of(rust: &str) -> String {
+    let rust = without_space(rust);
+    let inside = |outer: &str| rust.strip_prefix(outer).and_then(|rest| rest.strip_suffix('>')).map(type_of);
+    if let Some(inner) = inside("Option<").or_else(|| inside("Box<")) {
+        return inner;
+    }
+    if let Some(item) = inside("Vec<") {
+        return format!("readonly {item}[]");
+    }
+    match rust.as_str() {
+        "String" | "&'staticstr" | "Wrong" => "string".into(),
+        "u32" | "u64" => "number".into(),
+        "bool" => "boolean".into(),
+        "ErrorOrCode" => "ErrorView | ErrorCode".into(),
+        name => name.into(),
+    }
+}
+
+fn without_space(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_whitespace()).collect()
+}
+
+fn doc(lines: &[&str], indent: &str) -> String {
+    match lines {
+        [] => String::new(),
+        lines => format!("{indent}/**{} */\n", lines.join(&format!("\n{indent} *"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_in_the_repository_is_what_the_declarations_say() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/src/border.ts");
+        let known = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(known == typescript(), "web/src/border.ts is out of date: `cargo xtask web` writes it anew");
+    }
+
+    #[test]
+    fn every_type_of_rust_has_one_in_typescript() {
+        let cases = [
+            ("Option<&'a str>", "'text?'"),
+            ("Option<u64>", "'whole?'"),
+            ("Member", "'json'"),
+            ("Probe", "['unknown', 'free', 'busy']"),
+            ("Wanted", "Wanted"),
+        ];
+        for (rust, expected) in cases {
+            assert_eq!(kind(rust), expected, "{rust}");
+        }
+        let cases = [("Option<Box<ErrorView>>", "ErrorView"), ("Vec<StepView>", "readonly StepView[]")];
+        for (rust, expected) in cases {
+            assert_eq!(type_of(rust), expected, "{rust}");
+        }
+    }
+}

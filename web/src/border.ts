@@ -1,0 +1,356 @@
+// Made by `cargo xtask web` from crates/leasehold-wasm/src/border.rs and crates/leasehold-project-rules/src/wire.rs.
+// Change those, not this.
+
+/** What a module of WebAssembly must say that these declarations belong to. */
+export const FINGERPRINT = 2250707446;
+
+/** The longest `.lock` that is looked at, in bytes. */
+export const LONGEST_LOCK = 16384;
+
+const Wanted = {
+  profile: 'text?',
+  maxWaitMs: 'number?',
+  webLockTimeoutMs: 'number?',
+  initialDelayMs: 'number?',
+  maxDelayMs: 'number?',
+  multiplier: 'number?',
+  maxAttempts: 'number?',
+  ttlMs: 'number?',
+  heartbeatIntervalMs: 'number?',
+  preferredStrategy: 'text?',
+  reentrant: 'flag',
+  autoResume: 'flag?',
+  allowAdvisory: 'flag',
+} as const;
+
+const Members = {
+  version: 'json',
+  leaseId: 'json',
+  owner: 'json',
+  updatedAt: 'json',
+  ttlSeconds: 'json',
+  expiresAt: 'json',
+  fence: 'json',
+  seq: 'json',
+  held: 'json',
+} as const;
+
+/** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */
+export const REQUESTS = {
+  /** Makes a machine for a project; the answer says its number. The four seeds are random, of 32 bits. */
+  open: {
+    owner: 'text',
+    root: 'text',
+    folder: ['guarded', 'advisory', 'absent'],
+    why: 'text?',
+    seedA: 'whole',
+    seedB: 'whole',
+    seedC: 'whole',
+    seedD: 'whole',
+  },
+  /** Forgets a machine. */
+  close: {},
+  /** Gets the project, or says why not. */
+  acquire: {
+    call: 'whole',
+    options: Wanted,
+  },
+  /** Takes the project from its holder, if that is still the one with the fence `seen`. */
+  takeOver: {
+    call: 'whole',
+    options: Wanted,
+    seen: 'whole?',
+    reason: 'text?',
+  },
+  /** Keeps the project for longer. */
+  renew: {
+    call: 'whole',
+    leaseId: 'text',
+    extendByMs: 'number?',
+  },
+  /** Gives the project back. */
+  release: {
+    call: 'whole',
+    leaseId: 'text',
+    force: 'flag',
+    reason: 'text?',
+  },
+  /** Gives up a call that has not been answered. */
+  abort: {
+    call: 'whole',
+  },
+  /** Looks again whether the project is free. */
+  refresh: {},
+  /** May the holder of this lease begin to save under this path? */
+  claim: {
+    leaseId: 'text',
+    fence: 'whole',
+    path: 'text',
+  },
+  /** The time of the last answer's `timeoutMs` has come. */
+  timeout: {},
+  /** The page is about to be frozen. */
+  frozen: {},
+  /** The page is back. */
+  resumed: {},
+  /** What became of the Web Lock. */
+  webLock: {
+    ticket: 'whole',
+    result: ['granted', 'unsupported', 'denied', 'stolen'],
+    said: 'text',
+  },
+  /** What another tab said. */
+  news: {
+    fence: 'whole',
+    owner: 'text?',
+    why: 'text?',
+  },
+  /** A section that the machine asked for was entered, and this is the text of the guard. */
+  section: {
+    ticket: 'whole',
+    guard: 'text',
+  },
+  /** A section was entered to save. */
+  saveSection: {
+    leaseId: 'text',
+    fence: 'whole',
+    guard: 'text',
+  },
+  /** There is no `.lock`. This, or one of the next three, follows `Section` and `SaveSection`. */
+  lockMissing: {},
+  /** `.lock` has these members. */
+  lockRead: {
+    modified: 'whole',
+    lock: Members,
+  },
+  /** `.lock` is no JSON object. */
+  lockDamaged: {
+    modified: 'whole',
+  },
+  /** `.lock` cannot be read. */
+  lockUnreadable: {
+    modified: 'whole?',
+    said: 'text',
+  },
+  /** The held file was looked at. */
+  decide: {
+    held: ['unknown', 'free', 'busy'],
+  },
+  /** All steps of the section were done. */
+  guarded: {
+    ticket: 'whole',
+  },
+  /** A step of the section failed. */
+  ioError: {
+    ticket: 'whole',
+    kind: ['guard-busy', 'open', 'read', 'write'],
+    said: 'text',
+  },
+  /** A save failed. */
+  saveFailed: {
+    kind: ['guard-busy', 'open', 'read', 'write'],
+    said: 'text',
+  },
+} as const;
+
+export type ErrorCode = 'acquire-denied' | 'acquire-timeout' | 'fallback-conflict' | 'fallback-open-failed' | 'fallback-read-failed' | 'fallback-write-failed' | 'lease-expired' | 'lease-mismatch' | 'lease-stale' | 'release-failed' | 'renew-failed' | 'web-lock-aborted' | 'web-lock-unavailable' | 'web-lock-unsupported';
+
+export type OperationWord = 'acquire' | 'renew' | 'release';
+
+export type StrategyWord = 'web-lock' | 'file-lock';
+
+export type GuaranteeWord = 'exclusive' | 'tab-exclusive' | 'advisory';
+
+/** Something that the shell is to do. What is wanted in a guarded section and what it came to stay on this side of the
+ * border. */
+export type EffectView =
+  /** Request the Web Lock, and report by `webLock`. */
+  | {
+    readonly do: 'requestWebLock';
+    /** The number to report under. */
+    readonly ticket: number;
+    /** Whether to take the Web Lock from its holder. */
+    readonly steal: boolean;
+  }
+  /** Release the Web Lock, or give up the request for it. */
+  | {
+    readonly do: 'dropWebLock';
+    /** The number of the request. */
+    readonly ticket: number;
+  }
+  /** Run a guarded section. */
+  | {
+    readonly do: 'guarded';
+    /** The number to report under. */
+    readonly ticket: number;
+  }
+  /** Tell the subscribers. */
+  | {
+    readonly do: 'emit';
+    /** What happened. */
+    readonly event: DialectsView;
+  }
+  /** Tell the other tabs. */
+  | {
+    readonly do: 'broadcast';
+    /** What happened. */
+    readonly news: NewsView;
+  }
+  /** Answer a call: with a lease, with an error, or with neither if it was released. */
+  | {
+    readonly do: 'settle';
+    /** The number of the call. */
+    readonly call: number;
+    /** The lease. */
+    readonly lease?: ProjectLeaseView;
+    /** The error. */
+    readonly error?: ErrorView;
+  };
+
+/** Something to be done in the folder, under the guard. */
+export type StepView =
+  /** Write this into the guard, in place, and flush it. */
+  | {
+    readonly do: 'storeFence';
+    /** The text. */
+    readonly text: string;
+  }
+  /** Create and open a held file exclusively, and keep it open. The section goes on if this fails. */
+  | {
+    readonly do: 'openHeld';
+    /** Its name. */
+    readonly name: string;
+  }
+  /** Write `.lock` as a whole; `held` only if the held file of this section could be opened. */
+  | {
+    readonly do: 'writeLock';
+    /** What it says. */
+    readonly record: RecordView;
+  }
+  /** Remove `.lock`. */
+  | {
+    readonly do: 'removeLock';
+  }
+  /** Close a held file and remove it. The section goes on if this fails. */
+  | {
+    readonly do: 'closeHeld';
+    /** Its name. */
+    readonly name: string;
+  }
+  /** Remove every held file that no tab has open. The section goes on if this fails. */
+  | {
+    readonly do: 'sweepHeld';
+    /** All but this one. */
+    readonly keep: string;
+  };
+
+/** `.lock`, to be printed. Times are in milliseconds since 1970. */
+export interface RecordView {
+  /** The version of the format. */
+  readonly version: number;
+  /** Whose it is. */
+  readonly leaseId: string;
+  /** The same for people. */
+  readonly owner: string;
+  /** When it was written. */
+  readonly updatedAt: number;
+  /** How long it lasts from then on. */
+  readonly ttlMillis: number;
+  /** When it ends. */
+  readonly expiresAt: number;
+  /** The fence of the grant. */
+  readonly fence?: number;
+  /** Grows with every writing of the file. */
+  readonly seq: number;
+  /** Whether the holder keeps its held file open. */
+  readonly held: boolean;
+}
+
+/** What tabs tell each other: who has the project now; without an owner, that it was given back. */
+export interface NewsView {
+  readonly owner?: string;
+  readonly fence: number;
+  readonly why?: string;
+}
+
+/** A lease, as the application gets it. */
+export interface ProjectLeaseView {
+  readonly leaseId: string;
+  readonly owner: string;
+  readonly expiresAt: number;
+  readonly acquiredAt: number;
+  readonly ttlMillis: number;
+  readonly nextHeartbeatAt: number;
+  readonly source: string;
+  readonly strategy: StrategyWord;
+  readonly viaFallback: boolean;
+  readonly fence: number;
+  readonly guarantee: GuaranteeWord;
+}
+
+/** An error, as the application gets it: `new ProjectLockError(message, …)`. */
+export interface ErrorView {
+  /** The class to throw. */
+  readonly name: string;
+  readonly code: ErrorCode;
+  readonly retryable: boolean;
+  readonly operation: OperationWord;
+  readonly message: string;
+  /** How loud it is in a log. */
+  readonly level: string;
+  /** Another error behind it. */
+  readonly cause?: ErrorView;
+  /** What the browser or the system said. */
+  readonly said?: string;
+}
+
+/** An event in any of the three dialects: `type`, and whatever of the rest it has. */
+export interface ProjectEventView {
+  /** Its name. */
+  readonly type: string;
+  readonly operation?: OperationWord;
+  readonly strategy?: StrategyWord;
+  readonly retry?: number;
+  readonly attempt?: number;
+  readonly maxAttempts?: number;
+  readonly delayMs?: number;
+  readonly lease?: ProjectLeaseView;
+  readonly leaseId?: string;
+  readonly nextHeartbeatInMs?: number;
+  readonly state?: string;
+  readonly warning?: string;
+  readonly detail?: string;
+  readonly error?: ErrorView | ErrorCode;
+  readonly retryable?: boolean;
+  readonly reason?: string;
+  readonly lastError?: ErrorView;
+  readonly manualSteps?: string;
+}
+
+/** One event in all three dialects. */
+export interface DialectsView {
+  /** The canonical one. */
+  readonly lock: ProjectEventView;
+  /** 000; absent when it has no word for it. */
+  readonly service?: ProjectEventView;
+  /** 002; none, one or two. */
+  readonly autosave?: readonly ProjectEventView[];
+}
+
+/** What the rules answer to any request. */
+export interface Answer {
+  /** What is wrong with the request. */
+  readonly invalid?: string;
+  /** The number of the machine that was opened. */
+  readonly machine?: number;
+  /** What to do, in this order. */
+  readonly effects?: readonly EffectView[];
+  /** When to come back with `timeout`, from now. */
+  readonly timeoutMs?: number;
+  /** The fence whose held file is to be looked at. */
+  readonly probe?: number;
+  /** What to do in the section, in this order. */
+  readonly steps?: readonly StepView[];
+  /** Why nothing may be saved. */
+  readonly error?: ErrorView;
+}

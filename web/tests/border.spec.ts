@@ -1,0 +1,79 @@
+// The border to WebAssembly: both sides check it, and say which field of which request is wrong.
+
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { FINGERPRINT, REQUESTS, type Answer } from '../src/border.js';
+import { rules, rulesOf, setWasm, type RequestName } from '../src/wasm.js';
+
+const url = new URL('../dist/leasehold.wasm', import.meta.url);
+setWasm(url);
+const ask = await rules() as unknown as (machine: number, name: string, fields: object, wall: number, monotonic: number) => Answer;
+
+const OPEN = { owner: 'me', root: 'project', folder: 'guarded', seedA: 1, seedB: 2, seedC: 3, seedD: 4 };
+
+function open(): number {
+  return ask(0, 'open', OPEN, 1000, 0).machine ?? -1;
+}
+
+test.each([
+  ['abort', {}, 'abort.call: expected a whole number'],
+  ['abort', { call: 1.5 }, 'abort.call: expected a whole number'],
+  ['abort', { call: '1' }, 'abort.call: expected a whole number'],
+  ['abort', { call: 1, calls: 2 }, 'abort.calls: there is no such field'],
+  ['renew', { call: 1, leaseId: 5 }, 'renew.leaseId: expected a text'],
+  ['renew', { call: 1, leaseId: 'x', extendByMs: '5' }, 'renew.extendByMs: expected a number'],
+  ['release', { call: 1, leaseId: 'x', force: 'yes' }, 'release.force: expected true or false'],
+  ['acquire', { call: 1 }, 'acquire.options.reentrant: expected true or false'],
+  ['acquire', { call: 1, options: { reentrant: false, allowAdvisory: false, ttl: 5 } }, 'acquire.options.ttl: there is no such field'],
+  ['open', { ...OPEN, folder: 'locked' }, 'open.folder: expected guarded, advisory, absent'],
+])('TypeScript refuses %s with %j', (name, fields, message) => {
+  expect(() => ask(0, name, fields, 0, 0)).toThrow(new TypeError(message));
+});
+
+/** The exports of a new instance. */
+async function instance(): Promise<any> {
+  const { instance: { exports } } = await WebAssembly.instantiate(readFileSync(url), {});
+  return exports;
+}
+
+/** Calls the module without the checks of TypeScript. */
+function raw(exports: any, request: RequestName, bytes: number[]): Answer {
+  const at = exports.reserve(bytes.length);
+  new Uint8Array(exports.memory.buffer, at, bytes.length).set(bytes);
+  const length = exports.call(Object.keys(REQUESTS).indexOf(request), 0, 0, 0);
+  return JSON.parse(new TextDecoder().decode(new Uint8Array(exports.memory.buffer, exports.answer(), length)));
+}
+
+test('Rust refuses it too', async () => {
+  const exports = await instance();
+  expect(raw(exports, 'abort', []).invalid).toBe('abort.call: expected a whole number');
+  expect(raw(exports, 'abort', [2]).invalid).toBe('abort.call: expected a whole number');
+  expect(raw(exports, 'abort', [3, 0, 0, 0, 0, 0, 0, 0, 0, 0]).invalid).toBe('abort: there is a field too many');
+  expect(raw(exports, 'nonsense' as never, []).invalid).toBe('there is no such request');
+  expect(raw(exports, 'timeout', []).invalid).toBe('no project was opened under this number');
+});
+
+test('a module of another version is refused', async () => {
+  const exports = await instance();
+  expect(exports.fingerprint() >>> 0).toBe(FINGERPRINT);
+  for (const fingerprint of [() => FINGERPRINT + 1, undefined]) {
+    expect(() => rulesOf({ ...exports, fingerprint })).toThrow(/another version.*same release/);
+  }
+});
+
+test('one instance serves a thousand projects, each apart from the others', () => {
+  const machines = Array.from({ length: 1000 }, open);
+  expect(new Set(machines).size).toBe(1000);
+  const [first = 0, second = 0] = machines;
+  const options = { reentrant: false, allowAdvisory: false };
+  expect(ask(first, 'acquire', { call: 1, options }, 1000, 0).effects).toContainEqual(
+    expect.objectContaining({ do: 'requestWebLock' }));
+  expect(ask(second, 'timeout', {}, 1000, 0).effects).toBeUndefined();
+});
+
+test('a machine that was closed is gone, and its number is given again', () => {
+  const machine = open();
+  expect(ask(machine, 'close', {}, 0, 0)).toEqual({});
+  expect(ask(machine, 'timeout', {}, 0, 0).invalid).toBe('this project was closed');
+  expect(open()).toBe(machine);
+});
