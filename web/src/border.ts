@@ -2,38 +2,10 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 2250707446;
+export const FINGERPRINT = 349873464;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
-
-const Wanted = {
-  profile: 'text?',
-  maxWaitMs: 'number?',
-  webLockTimeoutMs: 'number?',
-  initialDelayMs: 'number?',
-  maxDelayMs: 'number?',
-  multiplier: 'number?',
-  maxAttempts: 'number?',
-  ttlMs: 'number?',
-  heartbeatIntervalMs: 'number?',
-  preferredStrategy: 'text?',
-  reentrant: 'flag',
-  autoResume: 'flag?',
-  allowAdvisory: 'flag',
-} as const;
-
-const Members = {
-  version: 'json',
-  leaseId: 'json',
-  owner: 'json',
-  updatedAt: 'json',
-  ttlSeconds: 'json',
-  expiresAt: 'json',
-  fence: 'json',
-  seq: 'json',
-  held: 'json',
-} as const;
 
 /** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */
 export const REQUESTS = {
@@ -43,41 +15,69 @@ export const REQUESTS = {
     root: 'text',
     folder: ['guarded', 'advisory', 'absent'],
     why: 'text?',
-    seedA: 'whole',
-    seedB: 'whole',
-    seedC: 'whole',
-    seedD: 'whole',
+    seedA: 'small',
+    seedB: 'small',
+    seedC: 'small',
+    seedD: 'small',
   },
   /** Forgets a machine. */
   close: {},
   /** Gets the project, or says why not. */
   acquire: {
-    call: 'whole',
-    options: Wanted,
+    call: 'small',
+    options: {
+      profile: 'text?',
+      maxWaitMs: 'number?',
+      webLockTimeoutMs: 'number?',
+      initialDelayMs: 'number?',
+      maxDelayMs: 'number?',
+      multiplier: 'number?',
+      maxAttempts: 'number?',
+      ttlMs: 'number?',
+      heartbeatIntervalMs: 'number?',
+      preferredStrategy: 'text?',
+      reentrant: 'flag',
+      autoResume: 'flag?',
+      allowAdvisory: 'flag',
+    },
   },
   /** Takes the project from its holder, if that is still the one with the fence `seen`. */
   takeOver: {
-    call: 'whole',
-    options: Wanted,
+    call: 'small',
+    options: {
+      profile: 'text?',
+      maxWaitMs: 'number?',
+      webLockTimeoutMs: 'number?',
+      initialDelayMs: 'number?',
+      maxDelayMs: 'number?',
+      multiplier: 'number?',
+      maxAttempts: 'number?',
+      ttlMs: 'number?',
+      heartbeatIntervalMs: 'number?',
+      preferredStrategy: 'text?',
+      reentrant: 'flag',
+      autoResume: 'flag?',
+      allowAdvisory: 'flag',
+    },
     seen: 'whole?',
     reason: 'text?',
   },
   /** Keeps the project for longer. */
   renew: {
-    call: 'whole',
+    call: 'small',
     leaseId: 'text',
     extendByMs: 'number?',
   },
   /** Gives the project back. */
   release: {
-    call: 'whole',
+    call: 'small',
     leaseId: 'text',
     force: 'flag',
     reason: 'text?',
   },
   /** Gives up a call that has not been answered. */
   abort: {
-    call: 'whole',
+    call: 'small',
   },
   /** Looks again whether the project is free. */
   refresh: {},
@@ -95,7 +95,7 @@ export const REQUESTS = {
   resumed: {},
   /** What became of the Web Lock. */
   webLock: {
-    ticket: 'whole',
+    ticket: 'small',
     result: ['granted', 'unsupported', 'denied', 'stolen'],
     said: 'text',
   },
@@ -107,7 +107,7 @@ export const REQUESTS = {
   },
   /** A section that the machine asked for was entered, and this is the text of the guard. */
   section: {
-    ticket: 'whole',
+    ticket: 'small',
     guard: 'text',
   },
   /** A section was entered to save. */
@@ -121,7 +121,17 @@ export const REQUESTS = {
   /** `.lock` has these members. */
   lockRead: {
     modified: 'whole',
-    lock: Members,
+    lock: {
+      version: 'json',
+      leaseId: 'json',
+      owner: 'json',
+      updatedAt: 'json',
+      ttlSeconds: 'json',
+      expiresAt: 'json',
+      fence: 'json',
+      seq: 'json',
+      held: 'json',
+    },
   },
   /** `.lock` is no JSON object. */
   lockDamaged: {
@@ -138,11 +148,11 @@ export const REQUESTS = {
   },
   /** All steps of the section were done. */
   guarded: {
-    ticket: 'whole',
+    ticket: 'small',
   },
   /** A step of the section failed. */
   ioError: {
-    ticket: 'whole',
+    ticket: 'small',
     kind: ['guard-busy', 'open', 'read', 'write'],
     said: 'text',
   },

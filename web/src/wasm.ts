@@ -15,7 +15,7 @@ interface Exports {
 export type WasmSource = string | URL | BufferSource;
 
 /** What the values of each kind are. */
-interface Kinds { text: string; number: number; whole: number; flag: boolean; json: unknown }
+interface Kinds { text: string; number: number; whole: number; small: number; flag: boolean; json: unknown }
 
 type Kind = keyof Kinds | `${keyof Kinds}?` | readonly string[] | { readonly [field: string]: Kind };
 type Table = { readonly [field: string]: Kind };
@@ -106,7 +106,9 @@ function isGroup(kind: Kind): kind is Table {
 }
 
 /** What an error says was expected. */
-const EXPECTED = { text: 'a text', number: 'a number', whole: 'a whole number', flag: 'true or false', json: '' };
+const EXPECTED = {
+  text: 'a text', number: 'a number', whole: 'a whole number', small: 'a whole number', flag: 'true or false', json: '',
+};
 
 /** A byte that says what it is, and then what it is. */
 function encodeOne(path: string, kind: Exclude<Kind, Table>, value: unknown, into: number[]): void {
@@ -130,6 +132,7 @@ function fits(kind: keyof Kinds | readonly string[], value: unknown): boolean {
     case 'text': return typeof value === 'string';
     case 'number': return typeof value === 'number';
     case 'whole': return Number.isSafeInteger(value) && (value as number) >= 0;
+    case 'small': return (value as number) >>> 0 === value;
     case 'flag': return typeof value === 'boolean';
     case 'json': return true;
     default: return kind.includes(value as string);

@@ -7,43 +7,48 @@
 
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::{Member, Members};
-use leasehold_project_rules::wire::shape::{self, FieldShape, Shape, VariantShape};
+use leasehold_project_rules::wire::shape::{self, Shape};
 use leasehold_project_rules::{IoKind, Wanted, wire};
 
-use crate::fields::{Field, Fields, Value, Wrong};
+use crate::fields::{self, Field, FieldTable, Kind, Value, Values, Wrong};
 use crate::tab::Answer;
+
+/// A request: its name in Rust, what it is for, and its fields.
+pub struct RequestTable {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// What it is for, line by line.
+    pub doc: &'static [&'static str],
+    /// Its fields, in the order in which they are sent.
+    pub fields: &'static [FieldTable],
+}
 
 /// Declares the requests.
 macro_rules! requests {
     ($(
         $(#[doc = $doc:literal])*
-        $name:ident { $($field:ident: $kind:ty),* $(,)? }
+        $name:ident { $($field:ident: $type:ty),* $(,)? }
     )*) => {
         /// A request of TypeScript, its fields checked.
         #[allow(missing_docs)] // fields are named after what they are
-        pub enum Request<'a> { $( $(#[doc = $doc])* $name { $($field: $kind),* } ),* }
-
-        /// All requests. Their position is the number that they are called by.
-        pub const REQUESTS: &[Shape] = &[ $( Shape {
-            name: stringify!($name),
-            doc: &[$($doc),*],
-            variants: &[VariantShape { name: "", doc: &[], fields: &[ $( FieldShape {
-                name: stringify!($field), doc: &[], kind: stringify!($kind), may_be_absent: false,
-            } ),* ] }],
-        } ),* ];
+        pub enum Request<'a> { $( $(#[doc = $doc])* $name { $($field: $type),* } ),* }
 
         impl<'a> Request<'a> {
+            const TABLES: &'static [RequestTable] = &[ $( RequestTable {
+                name: stringify!($name),
+                // For `border.ts`: a page need not load it.
+                doc: if cfg!(target_family = "wasm") { &[] } else { &[$($doc),*] },
+                fields: &[ $( (stringify!($field), <$type as Field<'a>>::KIND) ),* ],
+            } ),* ];
+
             /// Reads the request of this number.
             pub fn read(number: usize, bytes: &'a [u8]) -> Result<Self, Wrong> {
-                type Reader<'a> = fn(&'a [u8]) -> Result<Request<'a>, Wrong>;
-                let readers: &[Reader<'a>] = &[ $( |bytes| {
-                    #[allow(unused_mut)] // of a request without fields
-                    let mut fields = Fields::new(stringify!($name), bytes);
-                    let request = Self::$name { $($field: fields.next(stringify!($field))?),* };
-                    fields.end()?;
-                    Ok(request)
-                } ),* ];
-                readers.get(number).ok_or("there is no such request")?(bytes)
+                let table = REQUESTS.get(number).ok_or("there is no such request")?;
+                let mut values = fields::read(table.name, table.fields, bytes)?;
+                let takers: &[fn(&mut Values<'a>) -> Self] =
+                    &[ $( |_values| Self::$name { $($field: Field::take(_values)),* } ),* ];
+                let take = takers.get(number).ok_or("there is no such request")?;
+                Ok(take(&mut values))
             }
         }
     };
@@ -51,29 +56,25 @@ macro_rules! requests {
 
 /// Declares a type of the rules as a group of fields, which requests have as one field.
 macro_rules! groups {
-    ($( $type:ident { $($field:ident: $kind:ty),* $(,)? } )*) => {
-        $( impl<'a> Field<'a> for $type {
-            const EXPECTED: &'static str = "a group of fields";
+    ($( $group:ident { $($field:ident: $type:ty),* $(,)? } )*) => { $(
+        impl<'a> Field<'a> for $group {
+            const KIND: Kind =
+                Kind::Group(&[ $( (stringify!($field), <$type as Field<'a>>::KIND) ),* ]);
 
-            fn of(_: Value<'a>) -> Option<Self> {
-                None
+            /// A group is never one value: see `take`.
+            fn of(_: Value<'a>) -> Self {
+                Self::default()
             }
 
-            fn read(fields: &mut Fields<'a>, _: &'static str) -> Result<Self, Wrong> {
-                Ok(Self { $($field: fields.next::<$kind>(stringify!($field))?),* })
+            fn take(values: &mut Values<'a>) -> Self {
+                Self { $($field: Field::take(values)),* }
             }
-        } )*
-
-        /// All groups.
-        pub const GROUPS: &[Shape] = &[ $( Shape {
-            name: stringify!($type),
-            doc: &[],
-            variants: &[VariantShape { name: "", doc: &[], fields: &[ $( FieldShape {
-                name: stringify!($field), doc: &[], kind: stringify!($kind), may_be_absent: false,
-            } ),* ] }],
-        } ),* ];
-    };
+        }
+    )* };
 }
+
+/// All requests. Their position is the number that they are called by.
+pub const REQUESTS: &[RequestTable] = Request::TABLES;
 
 requests! {
     /// Makes a machine for a project; the answer says its number. The four seeds are random, of 32 bits.
@@ -181,12 +182,49 @@ impl WebLockResult {
 pub const ANSWERS: &[&[Shape]] = &[wire::SHAPES, &[Answer::SHAPE]];
 
 /// A hash of all declarations.
+#[allow(clippy::indexing_slicing)] // a constant cannot iterate
 pub const FINGERPRINT: u32 = {
-    let mut hash = shape::hash(REQUESTS, shape::START);
-    hash = shape::hash(GROUPS, hash);
+    let mut hash = shape::START;
+    let mut at = 0;
+    while at < REQUESTS.len() {
+        hash = hash_fields(REQUESTS[at].fields, shape::word(REQUESTS[at].name, hash));
+        at += 1;
+    }
     hash = shape::hash(wire::SHAPES, hash);
     shape::hash(&[Answer::SHAPE], hash)
 };
+
+#[allow(clippy::indexing_slicing)] // a constant cannot iterate
+const fn hash_fields(fields: &[FieldTable], mut hash: u32) -> u32 {
+    let mut at = 0;
+    while at < fields.len() {
+        hash = hash_kind(&fields[at].1, shape::word(fields[at].0, hash));
+        at += 1;
+    }
+    hash
+}
+
+#[allow(clippy::indexing_slicing)] // a constant cannot iterate
+const fn hash_kind(kind: &Kind, mut hash: u32) -> u32 {
+    match kind {
+        Kind::Text => shape::word("text", hash),
+        Kind::Number => shape::word("number", hash),
+        Kind::Whole => shape::word("whole", hash),
+        Kind::Small => shape::word("small", hash),
+        Kind::Flag => shape::word("flag", hash),
+        Kind::Json => shape::word("json", hash),
+        Kind::Word(words) => {
+            let mut at = 0;
+            while at < words.len() {
+                hash = shape::word(words[at], hash);
+                at += 1;
+            }
+            hash
+        }
+        Kind::Optional(kind) => shape::word("?", hash_kind(kind, hash)),
+        Kind::Group(fields) => hash_fields(fields, hash),
+    }
+}
 
 /// A name of Rust as TypeScript writes it: `max_wait_ms` and `TakeOver` become `maxWaitMs` and `takeOver`.
 pub fn camel_case(name: &str) -> String {

@@ -1,6 +1,9 @@
 //! The fields of one request, as bytes: a byte that says which kind of value follows, then the value. TypeScript writes them
-//! by the table in `web/src/border.ts`; here every field is read under its name, so that an error can say which one is wrong.
-//! (JSON would have to be parsed, and the parser would be larger than the rules.)
+//! by the table in `web/src/border.ts`; here they are checked against the same table, so that an error can say which field is
+//! wrong, and then taken one by one as the types that the request declares. (JSON would have to be parsed, and the parser
+//! would be larger than the rules.)
+
+use std::borrow::Cow;
 
 use leasehold_project_rules::IoKind;
 use leasehold_project_rules::guarded::Probe;
@@ -9,21 +12,42 @@ use leasehold_project_rules::record::Member;
 use crate::border::{FolderKind, WebLockResult, camel_case};
 
 /// What is wrong with a request: a sentence for the developer who sent it.
-pub type Wrong = String;
+pub type Wrong = Cow<'static, str>;
 
-/// The fields of a request that have not been read yet.
-pub struct Fields<'a> {
-    request: &'static str,
-    rest: &'a [u8],
+/// A field of a request: its name in Rust, and what it can be.
+pub type FieldTable = (&'static str, Kind);
+
+/// What a field can be.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A text.
+    Text,
+    /// Any number.
+    Number,
+    /// A whole number that JavaScript can count to.
+    Whole,
+    /// A whole number of 32 bits.
+    Small,
+    /// True or false.
+    Flag,
+    /// Any value of JSON, or nothing.
+    Json,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// That, or nothing.
+    Optional(&'static Self),
+    /// Several fields, one after the other.
+    Group(&'static [FieldTable]),
 }
 
-/// A field, before its kind is checked.
+/// The value of a field.
+#[derive(Clone, Copy)]
 pub enum Value<'a> {
     /// Left out.
     Nothing,
     /// True or false.
     Flag(bool),
-    /// Any number.
+    /// A number.
     Number(f64),
     /// A text.
     Text(&'a str),
@@ -34,28 +58,69 @@ pub enum Value<'a> {
 /// The largest whole number that JavaScript counts to.
 const LARGEST: f64 = 9_007_199_254_740_991.0;
 
-impl<'a> Fields<'a> {
-    /// All fields of a request of this name.
-    pub fn new(request: &'static str, bytes: &'a [u8]) -> Self {
-        Self { request, rest: bytes }
-    }
-
-    /// The next field. Not inlined: it is called for every field of every request.
-    #[inline(never)]
-    pub fn next<T: Field<'a>>(&mut self, name: &'static str) -> Result<T, Wrong> {
-        T::read(self, name)
-    }
-
-    /// Checks that no field is left.
-    pub fn end(&self) -> Result<(), Wrong> {
-        match self.rest {
-            [] => Ok(()),
-            _ => Err(format!("{}: there is a field too many", camel_case(self.request))),
+impl Kind {
+    fn allows(&self, value: Value<'_>) -> bool {
+        match (self, value) {
+            (Self::Text, Value::Text(_))
+            | (Self::Number, Value::Number(_))
+            | (Self::Flag, Value::Flag(_)) => true,
+            (Self::Whole, Value::Number(number)) => is_whole(number, LARGEST),
+            (Self::Small, Value::Number(number)) => is_whole(number, f64::from(u32::MAX)),
+            (Self::Word(words), Value::Text(text)) => words.contains(&text),
+            (Self::Json, _) | (Self::Optional(_), Value::Nothing) => true,
+            (Self::Optional(kind), value) => kind.allows(value),
+            _ => false,
         }
     }
 
-    fn wrong(&self, name: &str, expected: &str) -> Wrong {
-        format!("{}.{}: expected {expected}", camel_case(self.request), camel_case(name))
+    const fn expected(&self) -> &'static str {
+        match self {
+            Self::Text => "a text",
+            Self::Number => "a number",
+            Self::Whole | Self::Small => "a whole number",
+            Self::Flag => "true or false",
+            Self::Word(_) => "one of the words in border.ts",
+            Self::Json | Self::Group(_) => "a value of JSON",
+            Self::Optional(kind) => kind.expected(),
+        }
+    }
+}
+
+fn is_whole(number: f64, largest: f64) -> bool {
+    (0.0..=largest).contains(&number) && number.trunc() == number
+}
+
+/// Checks all fields of a request.
+pub fn read<'a>(request: &str, table: &'static [FieldTable], bytes: &'a [u8]) -> Result<Values<'a>, Wrong> {
+    let mut reader = Reader { rest: bytes, values: Vec::new() };
+    if let Err((name, kind)) = reader.read(table) {
+        return Err(
+            format!("{}.{}: expected {}", camel_case(request), camel_case(name), kind.expected()).into()
+        );
+    }
+    match reader.rest {
+        [] => Ok(Values(reader.values.into_iter())),
+        _ => Err(format!("{}: there is a field too many", camel_case(request)).into()),
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+    values: Vec<Value<'a>>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads fields, or says which one is missing or wrong.
+    fn read(&mut self, table: &'static [FieldTable]) -> Result<(), FieldTable> {
+        for (name, kind) in table {
+            if let Kind::Group(group) = kind {
+                self.read(group)?;
+                continue;
+            }
+            let value = self.value().filter(|value| kind.allows(*value)).ok_or((*name, *kind))?;
+            self.values.push(value);
+        }
+        Ok(())
     }
 
     /// The next value; `None` when there is none, or when it is cut off.
@@ -83,105 +148,111 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A type that a field can have.
+/// Values that were checked, to be taken in the order of the table.
+pub struct Values<'a>(std::vec::IntoIter<Value<'a>>);
+
+impl<'a> Values<'a> {
+    /// The next one.
+    #[inline(never)] // called for every field of every request
+    fn next(&mut self) -> Value<'a> {
+        self.0.next().unwrap_or(Value::Nothing)
+    }
+}
+
+/// A type that a field can have. What is taken was checked to be of its kind.
 pub trait Field<'a>: Sized {
-    /// What an error says was expected.
-    const EXPECTED: &'static str;
+    /// What it can be.
+    const KIND: Kind;
 
-    /// The value as this type, if it is of the right kind.
-    fn of(value: Value<'a>) -> Option<Self>;
+    /// The value as this type.
+    fn of(value: Value<'a>) -> Self;
 
-    /// Reads the next field. A group of fields reads all of them.
-    fn read(fields: &mut Fields<'a>, name: &'static str) -> Result<Self, Wrong> {
-        let value = fields.value().and_then(Self::of);
-        value.ok_or_else(|| fields.wrong(name, Self::EXPECTED))
+    /// Takes the next value; a group takes several.
+    fn take(values: &mut Values<'a>) -> Self {
+        Self::of(values.next())
     }
 }
 
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
-    const EXPECTED: &'static str = T::EXPECTED;
+    const KIND: Kind = Kind::Optional(&T::KIND);
 
-    fn of(value: Value<'a>) -> Option<Self> {
-        match value {
-            Value::Nothing => Some(None),
-            value => T::of(value).map(Some),
-        }
+    fn of(value: Value<'a>) -> Self {
+        (!matches!(value, Value::Nothing)).then(|| T::of(value))
     }
 }
 
 impl<'a> Field<'a> for &'a str {
-    const EXPECTED: &'static str = "a text";
+    const KIND: Kind = Kind::Text;
 
-    fn of(value: Value<'a>) -> Option<Self> {
-        if let Value::Text(text) = value { Some(text) } else { None }
+    fn of(value: Value<'a>) -> Self {
+        if let Value::Text(text) = value { text } else { "" }
     }
 }
 
 impl<'a> Field<'a> for String {
-    const EXPECTED: &'static str = <&str>::EXPECTED;
+    const KIND: Kind = Kind::Text;
 
-    fn of(value: Value<'a>) -> Option<Self> {
-        <&str>::of(value).map(Into::into)
+    fn of(value: Value<'a>) -> Self {
+        <&str>::of(value).into()
     }
 }
 
 impl Field<'_> for f64 {
-    const EXPECTED: &'static str = "a number";
+    const KIND: Kind = Kind::Number;
 
-    fn of(value: Value<'_>) -> Option<Self> {
-        if let Value::Number(number) = value { Some(number) } else { None }
+    fn of(value: Value<'_>) -> Self {
+        if let Value::Number(number) = value { number } else { 0.0 }
     }
 }
 
 impl Field<'_> for u64 {
-    const EXPECTED: &'static str = "a whole number";
+    const KIND: Kind = Kind::Whole;
 
-    fn of(value: Value<'_>) -> Option<Self> {
-        let number = f64::of(value).filter(|number| (0.0..=LARGEST).contains(number))?;
-        let whole = number as Self;
-        (whole as f64 == number).then_some(whole)
+    fn of(value: Value<'_>) -> Self {
+        f64::of(value) as Self
     }
 }
 
 impl Field<'_> for u32 {
-    const EXPECTED: &'static str = u64::EXPECTED;
+    const KIND: Kind = Kind::Small;
 
-    fn of(value: Value<'_>) -> Option<Self> {
-        u64::of(value)?.try_into().ok()
+    fn of(value: Value<'_>) -> Self {
+        f64::of(value) as Self
     }
 }
 
 impl Field<'_> for bool {
-    const EXPECTED: &'static str = "true or false";
+    const KIND: Kind = Kind::Flag;
 
-    fn of(value: Value<'_>) -> Option<Self> {
-        if let Value::Flag(flag) = value { Some(flag) } else { None }
+    fn of(value: Value<'_>) -> Self {
+        matches!(value, Value::Flag(true))
     }
 }
 
 impl Field<'_> for Member {
-    const EXPECTED: &'static str = "a value of JSON";
+    const KIND: Kind = Kind::Json;
 
-    fn of(value: Value<'_>) -> Option<Self> {
-        Some(match value {
+    fn of(value: Value<'_>) -> Self {
+        match value {
             Value::Nothing => Self::Absent,
             Value::Flag(flag) => Self::Flag(flag),
             Value::Number(number) => Self::Number(number),
             Value::Text(text) => Self::Text(text.into()),
             Value::Other => Self::Other,
-        })
+        }
     }
 }
 
-/// Fields that are one word of a list.
+/// Fields that are one word of a list; the first, if it were none of them.
 macro_rules! words {
     ($($type:ty)*) => { $(
         impl Field<'_> for $type {
-            const EXPECTED: &'static str = "a word that the table in border.ts has for it";
+            const KIND: Kind = Kind::Word(&const { words_of(Self::WORDS) });
 
-            fn of(value: Value<'_>) -> Option<Self> {
-                let word = <&str>::of(value)?;
-                Self::WORDS.iter().find(|(_, known)| *known == word).map(|(value, _)| *value)
+            fn of(value: Value<'_>) -> Self {
+                let word = <&str>::of(value);
+                let [(first, _), ..] = Self::WORDS;
+                Self::WORDS.iter().find(|(_, known)| *known == word).map_or(first, |(value, _)| *value)
             }
         }
     )* };
@@ -189,13 +260,32 @@ macro_rules! words {
 
 words!(FolderKind IoKind Probe WebLockResult);
 
+#[allow(clippy::indexing_slicing)] // a constant cannot iterate
+const fn words_of<T: Copy, const N: usize>(words: [(T, &'static str); N]) -> [&'static str; N] {
+    let mut all = [""; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = words[at].1;
+        at += 1;
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check<'a, T: Field<'a> + PartialEq + std::fmt::Debug>(bytes: &'a [u8], expected: Result<T, &str>) {
-        let read = Fields::new("TakeOver", bytes).next::<T>("max_wait_ms");
-        assert_eq!(read, expected.map_err(Into::into), "{bytes:?}");
+    /// Reads one field of this type.
+    fn one<'a, T: Field<'a>>(bytes: &'a [u8]) -> Result<T, Wrong> {
+        let table: &'static [FieldTable] = Box::leak(Box::new([("max_wait_ms", T::KIND)]));
+        read("TakeOver", table, bytes).map(|mut values| T::take(&mut values))
+    }
+
+    fn check<'a, T: Field<'a> + PartialEq + std::fmt::Debug>(
+        bytes: &'a [u8],
+        expected: Result<T, &'static str>,
+    ) {
+        assert_eq!(one::<T>(bytes), expected.map_err(Into::into), "{bytes:?}");
     }
 
     fn number(number: f64) -> Vec<u8> {
@@ -215,9 +305,8 @@ mod tests {
 
     #[test]
     fn a_wrong_field_is_named_with_what_was_expected() {
-        let text = "takeOver.maxWaitMs: expected a text";
         for bad in [&[][..], &[0], &[2], &[9], &[4, 1], &[4, 255, 255, 255, 255], &[4, 1, 0, 0, 0, 200]] {
-            check::<&str>(bad, Err(text));
+            check::<&str>(bad, Err("takeOver.maxWaitMs: expected a text"));
         }
         let whole = "takeOver.maxWaitMs: expected a whole number";
         for bad in [-1.0, 0.5, 1e300, f64::NAN, f64::INFINITY] {
@@ -226,12 +315,14 @@ mod tests {
         check::<u32>(&number(4_294_967_296.0), Err(whole));
         check::<bool>(&number(1.0), Err("takeOver.maxWaitMs: expected true or false"));
         check::<Option<f64>>(&[1], Err("takeOver.maxWaitMs: expected a number"));
-        assert!(Fields::new("TakeOver", &[4, 1, 0, 0, 0, b'x']).next::<Probe>("probe").is_err());
+        check::<Probe>(
+            &[4, 1, 0, 0, 0, b'x'],
+            Err("takeOver.maxWaitMs: expected one of the words in border.ts"),
+        );
     }
 
     #[test]
     fn a_field_too_many_is_refused() {
-        assert_eq!(Fields::new("TakeOver", &[]).end(), Ok(()));
-        assert_eq!(Fields::new("TakeOver", &[0]).end(), Err("takeOver: there is a field too many".into()));
+        check::<bool>(&[2, 0], Err("takeOver: there is a field too many"));
     }
 }

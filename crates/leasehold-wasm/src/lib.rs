@@ -8,7 +8,7 @@
 #![allow(unsafe_code)] // exported symbols, and nothing else
 
 pub mod border;
-mod fields;
+pub mod fields;
 mod tab;
 #[cfg(not(target_family = "wasm"))]
 mod typescript;

@@ -333,7 +333,7 @@ fn id(lease_id: &str) -> Result<LeaseId, Wrong> {
 
 #[allow(clippy::needless_pass_by_value)] // how `map_err` passes errors
 fn said(error: Invalid) -> Wrong {
-    error.to_string()
+    error.to_string().into()
 }
 
 // --- what goes out ---

@@ -2,12 +2,12 @@
 //! fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
 
 use leasehold_project_rules::fault::TABLE;
-use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::LONGEST;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
-use leasehold_project_rules::{Guarantee, IoKind, Operation, Strategy};
+use leasehold_project_rules::{Guarantee, Operation, Strategy};
 
-use crate::border::{ANSWERS, FINGERPRINT, FolderKind, GROUPS, REQUESTS, WebLockResult, camel_case};
+use crate::border::{ANSWERS, FINGERPRINT, REQUESTS, camel_case};
+use crate::fields::{FieldTable, Kind};
 
 const HEADER: &str = "\
 // Made by `cargo xtask web` from crates/leasehold-wasm/src/border.rs and crates/leasehold-project-rules/src/wire.rs.
@@ -21,16 +21,11 @@ pub fn typescript() -> String {
     text += &format!("export const FINGERPRINT = {FINGERPRINT};\n");
     text += "\n/** The longest `.lock` that is looked at, in bytes. */\n";
     text += &format!("export const LONGEST_LOCK = {LONGEST};\n");
-    for group in GROUPS {
-        text += &format!("\nconst {} = {{\n{}}} as const;\n", group.name, fields_of(group, "  "));
-    }
     text += "\n/** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */\n";
     text += "export const REQUESTS = {\n";
     for request in REQUESTS {
         text += &doc(request.doc, "  ");
-        let fields = fields_of(request, "    ");
-        let fields = if fields.is_empty() { "{}".into() } else { format!("{{\n{fields}  }}") };
-        text += &format!("  {}: {fields},\n", camel_case(request.name));
+        text += &format!("  {}: {},\n", camel_case(request.name), table(request.fields, "  "));
     }
     text += "} as const;\n";
     for (name, words) in unions() {
@@ -56,33 +51,30 @@ fn unions() -> [(&'static str, Vec<String>); 4] {
     ]
 }
 
-fn fields_of(shape: &Shape, indent: &str) -> String {
-    let fields = shape.variants.iter().flat_map(|variant| variant.fields);
-    fields.map(|field| format!("{indent}{}: {},\n", camel_case(field.name), kind(field.kind))).collect()
+fn table(fields: &[FieldTable], indent: &str) -> String {
+    if fields.is_empty() {
+        return "{}".into();
+    }
+    let inner = format!("{indent}  ");
+    let line =
+        |(name, kind): &FieldTable| format!("{inner}{}: {},\n", camel_case(name), kind_of(kind, &inner));
+    format!("{{\n{}{indent}}}", fields.iter().map(line).collect::<String>())
 }
 
-/// What a request's table says of a type of Rust.
-fn kind(rust: &str) -> String {
-    let rust = without_space(rust);
-    if let Some(inner) = rust.strip_prefix("Option<").and_then(|rest| rest.strip_suffix('>')) {
-        return format!("{}?'", kind(inner).trim_end_matches('\''));
+fn kind_of(kind: &Kind, indent: &str) -> String {
+    match kind {
+        Kind::Text => "'text'".into(),
+        Kind::Number => "'number'".into(),
+        Kind::Whole => "'whole'".into(),
+        Kind::Small => "'small'".into(),
+        Kind::Flag => "'flag'".into(),
+        Kind::Json => "'json'".into(),
+        Kind::Word(words) => {
+            format!("[{}]", words.iter().copied().map(quoted).collect::<Vec<_>>().join(", "))
+        }
+        Kind::Optional(kind) => format!("{}?'", kind_of(kind, indent).trim_end_matches('\'')),
+        Kind::Group(fields) => table(fields, indent),
     }
-    match rust.as_str() {
-        "&'astr" | "String" => "'text'".into(),
-        "f64" => "'number'".into(),
-        "u32" | "u64" => "'whole'".into(),
-        "bool" => "'flag'".into(),
-        "Member" => "'json'".into(),
-        "FolderKind" => words(&FolderKind::WORDS),
-        "IoKind" => words(&IoKind::WORDS),
-        "Probe" => words(&Probe::WORDS),
-        "WebLockResult" => words(&WebLockResult::WORDS),
-        group => group.into(),
-    }
-}
-
-fn words<T>(words: &[(T, &str)]) -> String {
-    format!("[{}]", all(words).join(", "))
 }
 
 fn all<T>(words: &[(T, &str)]) -> Vec<String> {
@@ -162,16 +154,9 @@ mod tests {
 
     #[test]
     fn every_type_of_rust_has_one_in_typescript() {
-        let cases = [
-            ("Option<&'a str>", "'text?'"),
-            ("Option<u64>", "'whole?'"),
-            ("Member", "'json'"),
-            ("Probe", "['unknown', 'free', 'busy']"),
-            ("Wanted", "Wanted"),
-        ];
-        for (rust, expected) in cases {
-            assert_eq!(kind(rust), expected, "{rust}");
-        }
+        assert_eq!(kind_of(&Kind::Optional(&Kind::Text), ""), "'text?'");
+        assert_eq!(kind_of(&Kind::Word(&["free", "busy"]), ""), "['free', 'busy']");
+        assert_eq!(kind_of(&Kind::Group(&[("lease_id", Kind::Json)]), ""), "{\n  leaseId: 'json',\n}");
         let cases = [("Option<Box<ErrorView>>", "ErrorView"), ("Vec<StepView>", "readonly StepView[]")];
         for (rust, expected) in cases {
             assert_eq!(type_of(rust), expected, "{rust}");

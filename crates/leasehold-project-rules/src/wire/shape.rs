@@ -144,7 +144,7 @@ const fn one(shape: &Shape, mut hash: u32) -> u32 {
 
 /// Adds a word, and a mark after it, so that `ab` and `c` are not `a` and `bc`.
 #[allow(clippy::indexing_slicing)] // a constant cannot iterate
-const fn word(text: &str, mut hash: u32) -> u32 {
+pub const fn word(text: &str, mut hash: u32) -> u32 {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
