@@ -93,6 +93,7 @@ macro_rules! conformance_tests {
             law_09_a_consumer_that_missed_events_is_told,
             law_09_a_waiting_consumer_is_woken,
             law_10_a_stall_or_a_restart_expires_nobody,
+            law_10_a_crash_puts_the_clock_back_by_a_second_at_most,
             law_12_everything_is_bounded,
             a_soft_release_shortens_and_a_resume_brings_back,
             a_handover_needs_the_holder_to_have_been_told,
@@ -520,6 +521,20 @@ pub async fn law_10_a_stall_or_a_restart_expires_nobody(harness: &dyn Harness) {
     for (key, party) in &mut parties {
         party.must_renew(harness, key).await;
     }
+}
+
+/// Law 10 again: a crash does not give a lease back the time that it had already used, not even if nothing else was
+/// written meanwhile. An abandoned lease would otherwise outlive its TTL by all the time since the last change.
+pub async fn law_10_a_crash_puts_the_clock_back_by_a_second_at_most(harness: &dyn Harness) {
+    let (key, mut party) = (key("law-10-idle"), Party::new("anna", 220));
+    party.must_acquire(harness, &key).await;
+    harness.advance(TTL / 2).await;
+    let before = harness.store().now().await.unwrap();
+    if !harness.restart(Restart::Crash).await {
+        return;
+    }
+    let after = harness.store().now().await.unwrap();
+    assert!(after + Duration::from_secs(1) >= before, "a crash at {before:?} put the clock back to {after:?}");
 }
 
 /// Law 12: everything is bounded.

@@ -71,35 +71,8 @@ struct Shared {
 
 impl Exclusive {
     pub(super) fn open(path: &Path, lock: ModeLock, clock: Arc<dyn Clock>, limits: Limits) -> Result<Self> {
-        let (mut db, mut header, resident) = load(path)?;
-        let start = resumed(&header, clock.as_ref());
-        header.boot.clear();
-        header.in_use = true;
-        header.clock = start;
-        begin_use(&mut db, &header).map_err(|error| file::trouble(path, &error))?;
-        let shared = Arc::new(Shared {
-            now: AtomicU64::new(start.as_millis()),
-            position: watch::Sender::new(resident.counters.position),
-            resident: RwLock::new(resident),
-            queue: Queue::default(),
-            room: Semaphore::new(QUEUE),
-        });
-        let lease_clock = LeaseClock::new(start, clock.millis(), LONGEST_STEP);
-        let path = path.to_owned();
-        let (untrimmed, commits, healthy) = (0, 0, true);
-        let writer = Writer {
-            path,
-            db,
-            header,
-            lock,
-            clock,
-            lease_clock,
-            limits,
-            untrimmed,
-            commits,
-            healthy,
-            shared: shared.clone(),
-        };
+        let writer = Writer::open(path, lock, clock, limits)?;
+        let shared = writer.shared.clone();
         let writer =
             std::thread::Builder::new().name("leasehold-writer".into()).spawn(move || writer.run()).map_err(
                 |error| Error::Unavailable { what: format!("no thread: {error}"), retry: Retry::Safe },
@@ -334,6 +307,26 @@ impl Drop for Writer {
 }
 
 impl Writer {
+    fn open(path: &Path, lock: ModeLock, clock: Arc<dyn Clock>, limits: Limits) -> Result<Self> {
+        let (mut db, mut header, resident) = load(path)?;
+        let start = resumed(&header, clock.as_ref());
+        header.boot.clear();
+        header.in_use = true;
+        header.clock = start;
+        begin_use(&mut db, &header).map_err(|error| file::trouble(path, &error))?;
+        let shared = Arc::new(Shared {
+            now: AtomicU64::new(start.as_millis()),
+            position: watch::Sender::new(resident.counters.position),
+            resident: RwLock::new(resident),
+            queue: Queue::default(),
+            room: Semaphore::new(QUEUE),
+        });
+        let lease_clock = LeaseClock::new(start, clock.millis(), LONGEST_STEP);
+        let path = path.to_owned();
+        let (untrimmed, commits, healthy) = (0, 0, true);
+        Ok(Self { path, db, header, lock, clock, lease_clock, limits, untrimmed, commits, healthy, shared })
+    }
+
     fn run(mut self) {
         while let Some(requests) = self.shared.queue.take() {
             self.turn(requests);
@@ -598,4 +591,33 @@ fn begin_use(db: &mut Connection, header: &Header) -> rusqlite::Result<()> {
     rows::write_header(&transaction, header)?;
     transaction.commit()?;
     file::checkpoint(db)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::embedded::Mode;
+
+    #[test]
+    fn after_a_commit_of_unknown_fate_the_clock_goes_on_from_the_later_of_the_two() {
+        // Once, a reload that left the lease clock as it was passed all tests. If the commit had got through after all,
+        // with its time, the clock then went back behind what was on disk.
+        for (on_disk, expected) in [(9_000, 9_000), (2_000, 5_000)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("leases.db");
+            let lock = ModeLock::take(&path, Mode::Exclusive, true, |_| Ok(())).unwrap();
+            file::create_if_missing(&path).unwrap();
+            let mut writer =
+                Writer::open(&path, lock, Arc::new(ManualClock::default()), Limits::default()).unwrap();
+            writer.lease_clock.stand_still_at(StoreTime::from_millis(5_000));
+            let header = Header { clock: StoreTime::from_millis(on_disk), ..writer.header.clone() };
+            rows::write_header(&writer.db, &header).unwrap();
+            writer.healthy = false;
+            writer.turn(Vec::new());
+            assert!(writer.healthy);
+            assert_eq!(writer.lease_clock.now(), StoreTime::from_millis(expected));
+        }
+    }
 }
