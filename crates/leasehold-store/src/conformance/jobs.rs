@@ -4,7 +4,8 @@ use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
 use leasehold_core::lease::LossReason;
 use leasehold_core::{Key, Ttl};
 
-use super::{Harness, JobHarness, Party, Restart, TTL};
+use super::party::{Party, TTL};
+use super::{Harness, JobHarness, Restart};
 use crate::JobApplied;
 
 fn key(name: &str) -> Key {
