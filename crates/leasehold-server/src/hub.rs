@@ -1,8 +1,8 @@
-//! Passes on what happens: follows the store's feed once, and gives every listener the events of its documents.
+//! The hub: follows the store's feed once, and fans every document's events out to its watchers.
 //!
-//! Nothing here waits for a listener. Each has a bounded channel that overwrites what it did not take in time; it is
-//! told that it missed something, and is let go. The newest events are kept, so that who was gone for a moment can go on
-//! where it was.
+//! It must never wait for a watcher. Each has a bounded channel that overwrites the oldest event; a watcher that falls
+//! behind learns that it did, and its subscription ends. The newest events are kept, so that a watcher that reconnects can
+//! resume.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,6 +12,7 @@ use leasehold_core::wire::documents::DocumentEvent;
 use leasehold_core::{EventKind, Owner, Position, Published, Retries, RetryPolicy, RoomId};
 use leasehold_store::random::jitter;
 use leasehold_store::{Feed, MAX_EVENTS, Range, Store};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -19,44 +20,61 @@ use crate::caller::shown_name;
 use crate::metrics::Metrics;
 use crate::views;
 
-/// How many events are kept for those who come back.
+/// How many events are kept for watchers that resume.
 const KEPT: usize = 10_000;
 
-/// How many events a listener to one document may be behind, at most: every document that is listened to has room for so
-/// many.
+/// How many events the watcher of one document may be behind. Every watched document allocates a buffer of this size.
 const ROOM_BACKLOG: usize = 256;
 
-/// How many holders' names are remembered, for events that do not carry them.
+/// How many holders' names are remembered, because only the event of a grant carries one.
 const NAMES: usize = 50_000;
 
-/// How long to wait for the feed, which is a moment behind the store.
+/// How long to wait for the feed to catch up with the store.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// An event on its way to those who listen.
+/// An event of a document, shared by all of its watchers.
 #[derive(Debug)]
-pub(crate) struct Note {
+pub(crate) struct HubEvent {
     pub(crate) position: Position,
     pub(crate) room: RoomId,
     pub(crate) seq: u64,
     pub(crate) event: DocumentEvent,
 }
 
-pub(crate) type Notes = broadcast::Receiver<Arc<Note>>;
-
-/// Listens to one document, for which the hub keeps a channel as long as anybody does.
-pub(crate) struct RoomNotes {
-    pub(crate) notes: Notes,
-    /// Dropped after the receiver, which must not count any more.
-    _leaves: Leaves,
+/// One watcher's end of the fan-out.
+pub(crate) struct Channel {
+    events: broadcast::Receiver<Arc<HubEvent>>,
+    /// Of a single document only. Dropped after the receiver, which the hub must not count any more.
+    _membership: Option<Membership>,
 }
 
-/// Tells the hub when a listener to a document is gone, however that came: also if it never took anything.
-struct Leaves {
+/// Why a channel has nothing more to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The watcher fell behind, and events were overwritten.
+    Lagged,
+    /// The hub itself missed events: the watcher has to begin with the current state.
+    Gap,
+}
+
+impl Channel {
+    /// The next event. Dropping the future loses nothing.
+    pub(crate) async fn recv(&mut self) -> Result<Arc<HubEvent>, Broken> {
+        self.events.recv().await.map_err(|error| match error {
+            RecvError::Lagged(_) => Broken::Lagged,
+            RecvError::Closed => Broken::Gap,
+        })
+    }
+}
+
+/// A watcher of one document. The hub keeps the document's channel as long as there is one, and a watcher may be dropped
+/// without ever having received anything.
+struct Membership {
     hub: Arc<Hub>,
     room: RoomId,
 }
 
-impl Drop for Leaves {
+impl Drop for Membership {
     fn drop(&mut self) {
         self.hub.left(&self.room);
     }
@@ -64,30 +82,30 @@ impl Drop for Leaves {
 
 pub(crate) struct Hub {
     state: Mutex<State>,
-    /// The position up to which the store's events have been passed on.
+    /// The position up to which the store's events have been published.
     reached: watch::Sender<Position>,
-    /// Where the store was when this server began.
+    /// The store's position when this server started.
     began: OnceLock<Position>,
     backlog: usize,
 }
 
 struct State {
     /// The newest events, without gaps.
-    kept: VecDeque<Arc<Note>>,
-    /// Every document's event up to here is in `kept`, or was there before the oldest of it.
+    kept: VecDeque<Arc<HubEvent>>,
+    /// The position of the newest event that was published.
     position: Position,
     /// Everything after this position is in `kept`.
     complete_after: Position,
-    all: broadcast::Sender<Arc<Note>>,
-    rooms: HashMap<RoomId, broadcast::Sender<Arc<Note>>>,
+    all: broadcast::Sender<Arc<HubEvent>>,
+    rooms: HashMap<RoomId, broadcast::Sender<Arc<HubEvent>>>,
     names: HashMap<Owner, Arc<str>>,
 }
 
-/// What a listener that comes back missed.
+/// What a watcher missed since the event from which it wants to resume.
 pub(crate) enum Missed {
-    /// These, and nothing else.
-    Events(Vec<Arc<Note>>),
-    /// Not known any more: it needs a snapshot.
+    /// Exactly these events.
+    Events(VecDeque<Arc<HubEvent>>),
+    /// The hub does not know: the watcher needs the current state.
     Unknown,
 }
 
@@ -110,48 +128,49 @@ impl Hub {
         }
     }
 
-    /// Begins to listen to a document; `after` is the number of the last event that the listener knows.
-    pub(crate) fn listen_to_room(self: &Arc<Self>, room: &RoomId, after: Option<u64>) -> (RoomNotes, Missed) {
+    /// Watches one document from now on; `after` is the `seq` of the last event that the watcher knows.
+    pub(crate) fn watch_document(self: &Arc<Self>, room: &RoomId, after: Option<u64>) -> (Channel, Missed) {
         let mut state = self.lock();
         let backlog = self.backlog.min(ROOM_BACKLOG);
-        let notes =
+        let events =
             state.rooms.entry(room.clone()).or_insert_with(|| broadcast::Sender::new(backlog)).subscribe();
-        let notes = RoomNotes { notes, _leaves: Leaves { hub: self.clone(), room: room.clone() } };
-        let Some(after) = after else { return (notes, Missed::Unknown) };
-        let later: Vec<_> =
-            state.kept.iter().filter(|note| note.room == *room && note.seq > after).cloned().collect();
+        let membership = Membership { hub: self.clone(), room: room.clone() };
+        let channel = Channel { events, _membership: Some(membership) };
+        let Some(after) = after else { return (channel, Missed::Unknown) };
+        let later: VecDeque<_> =
+            state.kept.iter().filter(|event| event.room == *room && event.seq > after).cloned().collect();
         let mut numbers = later.iter().zip(after.saturating_add(1)..);
-        let follows = !later.is_empty() && numbers.all(|(note, number)| note.seq == number);
-        (notes, if follows { Missed::Events(later) } else { Missed::Unknown })
+        let follows = !later.is_empty() && numbers.all(|(event, number)| event.seq == number);
+        (channel, if follows { Missed::Events(later) } else { Missed::Unknown })
     }
 
-    /// Begins to listen to all documents; `after` is the position of the last event that the listener knows.
-    pub(crate) fn listen_to_all(&self, after: Option<Position>) -> (Notes, Missed) {
+    /// Watches all documents from now on; `after` is the position of the last event that the watcher knows.
+    pub(crate) fn watch_all(&self, after: Option<Position>) -> (Channel, Missed) {
         let state = self.lock();
-        let notes = state.all.subscribe();
+        let channel = Channel { events: state.all.subscribe(), _membership: None };
         let known = after.filter(|after| (state.complete_after..=state.position).contains(after));
-        let Some(after) = known else { return (notes, Missed::Unknown) };
-        let later = state.kept.iter().filter(|note| note.position > after).cloned().collect();
-        (notes, Missed::Events(later))
+        let Some(after) = known else { return (channel, Missed::Unknown) };
+        let later = state.kept.iter().filter(|event| event.position > after).cloned().collect();
+        (channel, Missed::Events(later))
     }
 
-    /// Waits until everything up to `position` has been passed on, but not for long.
+    /// Waits until everything up to `position` has been published, for at most [`CATCH_UP`].
     pub(crate) async fn catch_up(&self, position: Position) {
         let mut reached = self.reached.subscribe();
         let caught_up = reached.wait_for(|reached| *reached >= position);
-        // If it takes longer, whoever waits gets a snapshot instead.
+        // After a timeout the watcher begins with the current state instead.
         let _ = tokio::time::timeout(CATCH_UP, caught_up).await;
     }
 
-    /// A listener has left: a document that nobody listens to is forgotten.
+    /// A watcher is gone. The channel of a document without watchers is dropped.
     fn left(&self, room: &RoomId) {
         let mut state = self.lock();
-        if state.rooms.get(room).is_some_and(|notes| notes.receiver_count() == 0) {
+        if state.rooms.get(room).is_some_and(|events| events.receiver_count() == 0) {
             state.rooms.remove(room);
         }
     }
 
-    /// Follows the store until the server shuts down. The newest events from before are taken along.
+    /// Follows the store's feed until the server shuts down, beginning with the newest events from before its start.
     pub(crate) async fn follow(
         self: Arc<Self>,
         store: Arc<dyn Store>,
@@ -162,7 +181,7 @@ impl Hub {
         let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let turn = async {
-                // It begins once: whoever has been told that it missed nothing counts on all that follows.
+                // Only once: a watcher that resumed without a gap relies on every later event.
                 let Some(from) = position else { return self.begin(store.as_ref()).await };
                 let feed = store.events(from, MAX_EVENTS).await?;
                 Ok::<_, leasehold_store::Error>(self.take_in(feed, from, &metrics))
@@ -177,14 +196,14 @@ impl Hub {
                     position = Some(reached);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the events of the store cannot be followed, trying again");
+                    tracing::warn!(%error, "cannot read the store's events; trying again");
                     tokio::time::sleep(retries.pause()).await;
                 }
             }
         }
     }
 
-    /// Where to begin: as far back as the store still knows, within what is kept here.
+    /// Where to begin: as far back as the store still has events, at most [`KEPT`] of them.
     async fn begin(&self, store: &dyn Store) -> leasehold_store::Result<Position> {
         let range = Range { prefix: RoomId::DOOR.to_owned(), after: None, limit: Range::MAX_LIMIT };
         let page = store.list(&range).await?;
@@ -208,21 +227,21 @@ impl Hub {
         Ok(page.position)
     }
 
-    /// Nothing is known of what happened before `position`.
+    /// Begins at `position`; earlier events are unknown.
     fn start_at(&self, position: Position) {
         let mut state = self.lock();
         (state.position, state.complete_after) = (position, position);
         self.reached.send_replace(position);
     }
 
-    /// Takes in what the feed brought; answers the position that was reached.
-    fn take_in(&self, feed: Feed, from: Position, metrics: &Metrics) -> Position {
+    /// Publishes what the feed brought; returns the position that was reached.
+    pub(crate) fn take_in(&self, feed: Feed, from: Position, metrics: &Metrics) -> Position {
         match feed {
             Feed::Events(events) => {
                 let reached = events.last().map_or(from, |last| last.position);
                 for published in &events {
-                    self.pass_on(published);
-                    // What happened before this server was there is not its to count.
+                    self.publish(published);
+                    // Events from before this server started are not counted here.
                     if published.position > self.began.get().copied().unwrap_or_default() {
                         metrics.happened(&published.event.kind);
                     }
@@ -232,11 +251,11 @@ impl Hub {
                 reached
             }
             Feed::Gap { resume_from } => {
-                tracing::warn!("some events of the store were missed; all listeners get a snapshot");
+                tracing::warn!("missed events of the store; all watchers get a snapshot");
                 let mut state = self.lock();
                 state.kept.clear();
                 (state.position, state.complete_after) = (resume_from, resume_from);
-                // Whoever listens notices that its channel is gone, and begins anew with a snapshot.
+                // Watchers see their channel closed, and begin again with the current state.
                 state.rooms.clear();
                 state.all = broadcast::Sender::new(self.backlog);
                 self.reached.send_replace(resume_from);
@@ -245,7 +264,7 @@ impl Hub {
         }
     }
 
-    fn pass_on(&self, published: &Published) {
+    fn publish(&self, published: &Published) {
         let event = &published.event;
         let Some(room) = RoomId::of(&event.key) else { return };
         let mut state = self.lock();
@@ -254,30 +273,30 @@ impl Hub {
         }
         let name = state.names.get(&event.owner).map_or(event.owner.as_str(), |name| name);
         let view = views::document_event(&room, event, name);
-        let note = Arc::new(Note { position: published.position, room, seq: event.seq, event: view });
-        state.keep(note.clone());
-        // Nobody may be listening, which is fine.
-        let _ = state.all.send(note.clone());
-        if let Some(listeners) = state.rooms.get(&note.room) {
-            let _ = listeners.send(note.clone());
+        let event = Arc::new(HubEvent { position: published.position, room, seq: event.seq, event: view });
+        state.keep(event.clone());
+        // Sending fails only when there is no watcher.
+        let _ = state.all.send(event.clone());
+        if let Some(watchers) = state.rooms.get(&event.room) {
+            let _ = watchers.send(event.clone());
         }
     }
 
-    /// How many documents are listened to.
+    /// How many documents have watchers.
     #[cfg(test)]
     pub(crate) fn rooms(&self) -> usize {
         self.lock().rooms.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that could panic is done while it is locked.
+        // No code that could panic runs while it is locked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    fn keep(&mut self, note: Arc<Note>) {
-        self.kept.push_back(note);
+    fn keep(&mut self, event: Arc<HubEvent>) {
+        self.kept.push_back(event);
         if self.kept.len() > KEPT
             && let Some(oldest) = self.kept.pop_front()
         {
@@ -303,7 +322,7 @@ mod tests {
     use leasehold_core::event::{EndReason, Event};
     use leasehold_core::{Fence, Key, StoreTime};
 
-    fn note(position: u64, room: &str, seq: u64) -> Published {
+    fn event(position: u64, room: &str, seq: u64) -> Published {
         let event = Event {
             key: Key::parse(&format!("doc/{room}")).unwrap(),
             seq,
@@ -317,47 +336,47 @@ mod tests {
 
     fn seqs(missed: &Missed) -> Option<Vec<u64>> {
         match missed {
-            Missed::Events(notes) => Some(notes.iter().map(|note| note.seq).collect()),
+            Missed::Events(events) => Some(events.iter().map(|event| event.seq).collect()),
             Missed::Unknown => None,
         }
     }
 
     #[test]
-    fn who_comes_back_gets_what_it_missed_or_is_told_that_nobody_knows() {
+    fn a_watcher_that_resumes_gets_exactly_what_it_missed_or_needs_the_state() {
         let (hub, metrics) = (Arc::new(Hub::new(4)), Metrics::new());
-        let before_it_began = hub.listen_to_all(Some(Position(0))).1;
+        let before_it_began = hub.watch_all(Some(Position(0))).1;
         assert_eq!(seqs(&before_it_began), None);
         hub.start_at(Position(10));
         let events = [(11, "a", 5), (12, "b", 1), (13, "a", 6), (14, "a", 7)];
-        let events = events.map(|(position, room, seq)| note(position, room, seq)).to_vec();
+        let events = events.map(|(position, room, seq)| event(position, room, seq)).to_vec();
         assert_eq!(hub.take_in(Feed::Events(events), Position(10), &metrics), Position(14));
         let a = RoomId::parse("a").unwrap();
-        let room = |after| seqs(&hub.listen_to_room(&a, after).1);
+        let room = |after| seqs(&hub.watch_document(&a, after).1);
         assert_eq!(room(Some(4)), Some(vec![5, 6, 7]));
         assert_eq!(room(Some(6)), Some(vec![7]));
         assert_eq!((room(Some(3)), room(Some(7)), room(None)), (None, None, None));
         assert_eq!(room(Some(u64::MAX)), None);
-        let all = |after| seqs(&hub.listen_to_all(after).1);
+        let all = |after| seqs(&hub.watch_all(after).1);
         assert_eq!(all(Some(Position(11))), Some(vec![1, 6, 7]));
         assert_eq!(all(Some(Position(14))), Some(vec![]));
         assert_eq!((all(Some(Position(9))), all(Some(Position(15))), all(None)), (None, None, None));
     }
 
-    #[test]
-    fn a_slow_listener_delays_nobody() {
+    #[tokio::test]
+    async fn a_slow_watcher_delays_nobody_and_learns_that_it_lagged() {
         let hub = Hub::new(4);
-        let (mut slow, _) = hub.listen_to_all(None);
+        let (mut slow, _) = hub.watch_all(None);
         for seq in 1..=100 {
-            hub.pass_on(&note(seq, "a", seq));
+            hub.publish(&event(seq, "a", seq));
         }
-        assert!(matches!(slow.try_recv(), Err(broadcast::error::TryRecvError::Lagged(96))));
+        assert_eq!(slow.recv().await.unwrap_err(), Broken::Lagged);
     }
 
     #[test]
-    fn a_room_that_nobody_listens_to_is_forgotten() {
+    fn the_channel_of_a_document_goes_with_its_last_watcher() {
         let hub = Arc::new(Hub::new(4));
         let room = RoomId::parse("a").unwrap();
-        let (first, second) = (hub.listen_to_room(&room, None), hub.listen_to_room(&room, None));
+        let (first, second) = (hub.watch_document(&room, None), hub.watch_document(&room, None));
         drop(first);
         assert_eq!(hub.rooms(), 1);
         drop(second);

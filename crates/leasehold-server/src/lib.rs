@@ -22,9 +22,12 @@ mod openapi;
 mod rates;
 mod routes;
 mod session;
+mod sse;
+mod subscription;
 mod sweeper;
 mod tickets;
 mod views;
+mod visible;
 
 use std::future::Future;
 use std::sync::Arc;

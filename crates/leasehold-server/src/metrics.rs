@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use leasehold_core::EventKind;
 use leasehold_core::event::EndReason;
+use leasehold_core::wire::documents::StreamEnd;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -91,9 +92,6 @@ const BUCKETS: [f64; 14] =
 const ENDS: [&str; 6] =
     ["released", "expired", "disconnected", "taken_over", "force_released", "handed_over"];
 
-/// The reasons for which streams end.
-const STREAM_ENDS: [&str; 4] = ["token_expired", "too_slow", "shutting_down", "other"];
-
 /// After so many requests the samples that wait are summed up: otherwise they would pile up until somebody looks.
 const SUM_UP_EVERY: u64 = 1_024;
 
@@ -121,7 +119,7 @@ struct Handles {
     refused_in_all: Counter,
     cut: [Counter; 4],
     streams_open: Gauge,
-    streams_ended: [Counter; 4],
+    streams_ended: [Counter; 3],
     rate_limited: Counter,
     auth_failures: Counter,
     store_errors: Counter,
@@ -198,9 +196,9 @@ impl Metrics {
     }
 
     /// The server ended an event stream.
-    pub fn stream_ended(&self, reason: &str) {
-        let known = STREAM_ENDS.iter().position(|known| *known == reason).unwrap_or(STREAM_ENDS.len() - 1);
-        if let Some(counter) = self.0.streams_ended.get(known) {
+    pub fn stream_ended(&self, reason: StreamEnd) {
+        let known = StreamEnd::ALL.iter().zip(&self.0.streams_ended).find(|(known, _)| **known == reason);
+        if let Some((_, counter)) = known {
             counter.increment(1);
         }
     }
@@ -312,7 +310,7 @@ impl Handles {
             refused_in_all: labelled(CONNECTIONS_REFUSED, "limit", "in_all"),
             cut: CUTS.map(|reason| labelled(CONNECTIONS_CUT, "reason", reason)),
             streams_open: gauge(&recorder, STREAMS_OPEN, None),
-            streams_ended: STREAM_ENDS.map(|reason| labelled(STREAMS_ENDED, "reason", reason)),
+            streams_ended: StreamEnd::ALL.map(|reason| labelled(STREAMS_ENDED, "reason", reason.as_str())),
             rate_limited: plain(RATE_LIMITED),
             auth_failures: plain(AUTH_FAILURES),
             store_errors: plain(STORE_ERRORS),
@@ -422,14 +420,13 @@ mod tests {
         let metrics = Metrics::new();
         metrics.happened(&EventKind::Ended { because: EndReason::Expired });
         metrics.happened(&EventKind::Ended { because: EndReason::Expired });
-        metrics.stream_ended("too_slow");
-        metrics.stream_ended("made up");
+        metrics.stream_ended(StreamEnd::TooSlow);
         let text = metrics.render();
         for line in [
             "leasehold_ended_total{because=\"expired\"} 2",
             "leasehold_ended_total{because=\"released\"} 0",
             "leasehold_streams_ended_total{reason=\"too_slow\"} 1",
-            "leasehold_streams_ended_total{reason=\"other\"} 1",
+            "leasehold_streams_ended_total{reason=\"token_expired\"} 0",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -491,6 +491,78 @@ pub enum UnlockReason {
     Disconnected,
 }
 
+/// The data of an event about one document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+#[serde(untagged)]
+pub enum RoomData {
+    /// Something happened to its lock.
+    Event(DocumentEvent),
+    /// `snapshot`: its current state.
+    Snapshot(LockState),
+    /// `end`: the last event of a stream that the server ends.
+    End(EndOfStream),
+}
+
+/// The data of an event about all documents that the caller may see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+#[serde(untagged)]
+pub enum AllData {
+    /// Something happened to the lock of one of them.
+    Event(DocumentEvent),
+    /// `snapshot`: their current state, or part of it.
+    Snapshot(SnapshotOfAll),
+    /// `end`: the last event of a stream that the server ends.
+    End(EndOfStream),
+}
+
+/// The current state of the documents that are locked and that the caller may see, or part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+pub struct SnapshotOfAll {
+    /// The locks, in the order of the documents' names.
+    pub documents: Vec<LockState>,
+    /// Whether another part follows.
+    #[serde(default)]
+    pub more: bool,
+}
+
+/// The last event of a stream that the server ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+pub struct EndOfStream {
+    /// Why it ends.
+    pub reason: StreamEnd,
+}
+
+/// Why the server ends a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StreamEnd {
+    /// The token that opened it has expired.
+    TokenExpired,
+    /// The watcher did not read as fast as events came.
+    TooSlow,
+    /// The server shuts down.
+    ShuttingDown,
+}
+
+impl StreamEnd {
+    /// All reasons.
+    pub const ALL: [Self; 3] = [Self::TokenExpired, Self::TooSlow, Self::ShuttingDown];
+
+    /// The word for it in JSON and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TokenExpired => "token_expired",
+            Self::TooSlow => "too_slow",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
 /// Something that somebody did to another's lock, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]

@@ -120,7 +120,7 @@ async fn the_description_says_what_comes_and_nothing_else() {
         }
     }
     assert_eq!(
-        document["components"]["schemas"]["End"]["enum"],
+        document["components"]["schemas"]["StreamEnd"]["enum"],
         serde_json::json!(["token_expired", "too_slow", "shutting_down"])
     );
 }
