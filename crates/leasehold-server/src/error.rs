@@ -1,11 +1,13 @@
-//! The one place that knows status codes: what went wrong, for people in two languages and for programs in one.
+//! The one place that knows the statuses, words and titles of refusals: for programs, and for people in two languages.
 //!
-//! A handler answers with a [`Failure`], which does not know the caller's language. [`render`] stands around all routes
-//! and writes it out; it does the same for what the router itself refuses.
+//! A handler returns a [`Failure`], which does not know the caller's language. [`render`] wraps all routes and writes it
+//! out, and does the same for what the router itself refuses. The API's description takes the statuses from here too: a
+//! route names its refusals as [`refusal`]s.
 
 use std::time::Duration;
 
 use axum::extract::Request;
+use axum::extract::rejection::BytesRejection;
 use axum::http::header::{
     ACCEPT_LANGUAGE, ALLOW, CONTENT_LANGUAGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -17,207 +19,141 @@ use leasehold_core::lease::LossReason;
 use leasehold_core::wire::documents::{Held, Problem};
 use leasehold_store::Retry;
 
-/// What went wrong. The word never changes; the titles may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
-    Invalid,
-    Unauthenticated,
-    NotFound,
-    LockNotFound,
-    NoRequest,
-    NoAudit,
-    NotHolder,
-    NotAllowed,
-    MethodNotAllowed,
-    Held,
-    RequestedByAnother,
-    LeaseOver,
-    JobNotFound,
-    JobDiffers,
-    JobRunning,
-    TooLarge,
-    UnsupportedMediaType,
-    TooSlow,
-    TooManyLeases,
-    TooManyRequests,
-    TooManyStreams,
-    Unavailable,
-    Internal,
+/// Declares the codes: the variant, its status, its word, and its titles in English and Japanese.
+macro_rules! codes {
+    ($($code:ident, $status:ident, $word:literal, $english:literal, $japanese:literal;)*) => {
+        /// What went wrong. The word of a code never changes; the titles may.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code {
+            $($code,)*
+        }
+
+        /// All codes, in the order of the API page.
+        pub(crate) const CODES: &[Code] = &[$(Code::$code,)*];
+
+        impl Code {
+            pub(crate) fn status(self) -> StatusCode {
+                match self {
+                    $(Self::$code => StatusCode::$status,)*
+                }
+            }
+
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    $(Self::$code => $word,)*
+                }
+            }
+
+            pub(crate) fn english(self) -> &'static str {
+                match self {
+                    $(Self::$code => $english,)*
+                }
+            }
+
+            pub(crate) fn japanese(self) -> &'static str {
+                match self {
+                    $(Self::$code => $japanese,)*
+                }
+            }
+        }
+
+        /// The codes as responses of a route's description. The key of each is the code's word; `openapi` puts the status
+        /// in its place, because one status can stand for several codes.
+        #[allow(dead_code, reason = "most refusals follow from a route's path and body, so no route names them")]
+        pub(crate) mod refusal {
+            use std::collections::BTreeMap;
+
+            use utoipa::openapi::response::{Response, ResponseBuilder};
+            use utoipa::openapi::RefOr;
+
+            $(
+                pub(crate) struct $code;
+
+                impl utoipa::IntoResponses for $code {
+                    fn responses() -> BTreeMap<String, RefOr<Response>> {
+                        let response = ResponseBuilder::new().description($english).build();
+                        BTreeMap::from([($word.to_owned(), response.into())])
+                    }
+                }
+            )*
+        }
+    };
 }
 
-/// A code, its status, its word, and its titles in English and Japanese.
-type Row = (Code, StatusCode, &'static str, &'static str, &'static str);
-
-const INTERNAL: Row = (
-    Code::Internal,
-    StatusCode::INTERNAL_SERVER_ERROR,
-    "internal",
-    "A mistake of ours",
-    "内部エラーが発生しました",
-);
-
-/// All of them, for the API page and for looking up.
-pub(crate) const CODES: [Row; 23] = [
-    (
-        Code::Invalid,
-        StatusCode::BAD_REQUEST,
-        "invalid",
-        "The request breaks a rule",
-        "リクエストが正しくありません",
-    ),
-    (
-        Code::Unauthenticated,
-        StatusCode::UNAUTHORIZED,
-        "unauthenticated",
-        "A valid token is needed",
-        "有効なトークンが必要です",
-    ),
-    (Code::NotFound, StatusCode::NOT_FOUND, "not_found", "There is nothing here", "見つかりません"),
-    (
-        Code::LockNotFound,
-        StatusCode::NOT_FOUND,
-        "lock_not_found",
-        "There is no such lock",
-        "ロックが見つかりません",
-    ),
-    (
-        Code::NoRequest,
-        StatusCode::NOT_FOUND,
-        "no_request",
-        "There is no such request any more",
-        "引き継ぎの依頼が見つかりません",
-    ),
-    (
-        Code::NoAudit,
-        StatusCode::NOT_FOUND,
-        "no_audit",
-        "No audit is kept here",
-        "監査ログは記録されていません",
-    ),
-    (
-        Code::NotHolder,
-        StatusCode::FORBIDDEN,
-        "not_holder",
-        "The lock is not yours",
-        "ロックを保持していません",
-    ),
-    (
-        Code::NotAllowed,
-        StatusCode::FORBIDDEN,
-        "not_allowed",
-        "Your token does not allow this",
-        "この操作は許可されていません",
-    ),
-    (
-        Code::MethodNotAllowed,
-        StatusCode::METHOD_NOT_ALLOWED,
-        "method_not_allowed",
-        "This address knows other methods",
-        "このメソッドは使えません",
-    ),
-    (
-        Code::Held,
-        StatusCode::CONFLICT,
-        "held",
-        "Somebody else holds the lock",
-        "他のユーザーがロックを保持しています",
-    ),
-    (
-        Code::RequestedByAnother,
-        StatusCode::CONFLICT,
-        "requested_by_another",
-        "Somebody else has asked before",
-        "他のユーザーが先に依頼しています",
-    ),
-    (Code::LeaseOver, StatusCode::GONE, "lease_over", "This lease id is over", "このロックは終了しました"),
-    (
-        Code::JobNotFound,
-        StatusCode::NOT_FOUND,
-        "job_not_found",
-        "There is no such job",
-        "ジョブが見つかりません",
-    ),
-    (
-        Code::JobDiffers,
-        StatusCode::CONFLICT,
-        "job_differs",
-        "There is a job with this id and another payload",
-        "同じ ID で内容の異なるジョブがあります",
-    ),
-    (
-        Code::JobRunning,
-        StatusCode::CONFLICT,
-        "job_running",
-        "Somebody is working on the job",
-        "ジョブは実行中です",
-    ),
-    (Code::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too long", "本文が長すぎます"),
-    (
-        Code::UnsupportedMediaType,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "unsupported_media_type",
-        "The body must be JSON",
-        "本文は JSON でなければなりません",
-    ),
-    (
-        Code::TooSlow,
-        StatusCode::REQUEST_TIMEOUT,
-        "too_slow",
-        "The body took too long to arrive",
-        "本文の受信に時間がかかりすぎました",
-    ),
-    (
-        Code::TooManyLeases,
-        StatusCode::TOO_MANY_REQUESTS,
-        "too_many_leases",
-        "You hold as many locks as one may",
-        "ロックの数が上限に達しています",
-    ),
-    (
-        Code::TooManyRequests,
-        StatusCode::TOO_MANY_REQUESTS,
-        "too_many_requests",
-        "Too many requests",
-        "リクエストが多すぎます",
-    ),
-    (
-        Code::TooManyStreams,
-        StatusCode::TOO_MANY_REQUESTS,
-        "too_many_streams",
-        "Too many event streams",
-        "イベントストリームが多すぎます",
-    ),
-    (
-        Code::Unavailable,
-        StatusCode::SERVICE_UNAVAILABLE,
-        "unavailable",
-        "Not possible right now",
-        "現在利用できません",
-    ),
-    INTERNAL,
-];
+codes! {
+    Invalid, BAD_REQUEST, "invalid",
+        "The request is not valid", "リクエストが正しくありません";
+    Unauthenticated, UNAUTHORIZED, "unauthenticated",
+        "A valid token is required", "有効なトークンが必要です";
+    NotFound, NOT_FOUND, "not_found",
+        "Nothing was found at this address", "見つかりません";
+    LockNotFound, NOT_FOUND, "lock_not_found",
+        "The lock was not found", "ロックが見つかりません";
+    NoRequest, NOT_FOUND, "no_request",
+        "The hand-over request was not found", "引き継ぎの依頼が見つかりません";
+    NoAudit, NOT_FOUND, "no_audit",
+        "This server keeps no audit", "監査ログは記録されていません";
+    NotHolder, FORBIDDEN, "not_holder",
+        "You do not hold the lock", "ロックを保持していません";
+    NotAllowed, FORBIDDEN, "not_allowed",
+        "Your token does not allow this", "この操作は許可されていません";
+    MethodNotAllowed, METHOD_NOT_ALLOWED, "method_not_allowed",
+        "This address does not support the method", "このメソッドは使えません";
+    Held, CONFLICT, "held",
+        "Another user or tab holds the lock", "他のユーザーがロックを保持しています";
+    RequestedByAnother, CONFLICT, "requested_by_another",
+        "Another user has already requested the lock", "他のユーザーが先に依頼しています";
+    LeaseOver, GONE, "lease_over",
+        "The lease has ended", "このロックは終了しました";
+    JobNotFound, NOT_FOUND, "job_not_found",
+        "The job was not found", "ジョブが見つかりません";
+    JobDiffers, CONFLICT, "job_differs",
+        "A job with this id has another payload", "同じ ID で内容の異なるジョブがあります";
+    JobRunning, CONFLICT, "job_running",
+        "A worker is running the job", "ジョブは実行中です";
+    TooLarge, PAYLOAD_TOO_LARGE, "too_large",
+        "The body is too large", "本文が長すぎます";
+    UnsupportedMediaType, UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
+        "The body must be JSON", "本文は JSON でなければなりません";
+    TooSlow, REQUEST_TIMEOUT, "too_slow",
+        "The body took too long to arrive", "本文の受信に時間がかかりすぎました";
+    TooManyLeases, TOO_MANY_REQUESTS, "too_many_leases",
+        "You hold the maximum number of locks", "ロックの数が上限に達しています";
+    TooManyRequests, TOO_MANY_REQUESTS, "too_many_requests",
+        "Too many requests", "リクエストが多すぎます";
+    TooManyStreams, TOO_MANY_REQUESTS, "too_many_streams",
+        "Too many event streams", "イベントストリームが多すぎます";
+    Unavailable, SERVICE_UNAVAILABLE, "unavailable",
+        "Temporarily unavailable", "現在利用できません";
+    Internal, INTERNAL_SERVER_ERROR, "internal",
+        "Internal server error", "内部エラーが発生しました";
+}
 
 /// Where the codes are explained.
 const EXPLAINED_AT: &str = "/docs#";
 
-/// How long to wait when nothing better is known.
+/// When to retry unless something better is known.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
+/// When to ask again after something that only a person can fix.
+const AFTER_REPAIR: Duration = Duration::from_secs(3_600);
+
+/// The detail for an expired token.
+pub(crate) const TOKEN_EXPIRED: &str = "the token has expired; get a new one";
+
 impl Code {
-    fn row(self) -> &'static Row {
-        CODES.iter().find(|row| row.0 == self).unwrap_or(&INTERNAL)
+    /// Whether a refusal with this code says who holds the document or runs the job.
+    pub(crate) fn names_holder(self) -> bool {
+        matches!(self, Self::Held | Self::RequestedByAnother | Self::JobRunning)
     }
 
-    pub(crate) fn status(self) -> StatusCode {
-        self.row().1
-    }
-
-    pub(crate) fn word(self) -> &'static str {
-        self.row().2
+    /// Whether a refusal with this code always says when to try again.
+    pub(crate) fn says_when_to_retry(self) -> bool {
+        matches!(self.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
     }
 }
 
-/// A refusal, before it is put into words.
+/// A refusal, before it is written in a language.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
@@ -245,16 +181,17 @@ impl Failure {
     }
 
     pub(crate) fn requested_by_another(held: Held, by: &str) -> Self {
-        let detail = format!("{by} has asked before; only one may ask at a time");
+        let detail =
+            format!("{by} has requested it first, and only one request can be open; wait until it ends");
         Self { held: Some(Box::new(held)), detail: Some(detail), ..Self::new(Code::RequestedByAnother) }
     }
 
     pub(crate) fn lease_over(because: LossReason) -> Self {
-        let detail = "draw a new lease id and acquire again".to_owned();
+        let detail = "acquire again with a new lease id".to_owned();
         Self { because: Some(because), detail: Some(detail), ..Self::new(Code::LeaseOver) }
     }
 
-    /// The attempt at a job is over; somebody else may be working on it.
+    /// The attempt at a job has ended; another worker may be running it.
     pub(crate) fn attempt_over(because: LossReason, held: Option<Held>) -> Self {
         Self { held: held.map(Box::new), ..Self::lease_over(because) }
     }
@@ -267,14 +204,29 @@ impl Failure {
         Self { retry_after: Some(wait), ..self }
     }
 
+    /// The store cannot grant anything any more, at either door.
+    pub(crate) fn fences_exhausted() -> Self {
+        Self::new(Code::Unavailable)
+            .because_of("the store has used up its fences; its operator has to begin a new store")
+            .retry_after(AFTER_REPAIR)
+    }
+
+    /// The body could not be read.
+    pub(crate) fn unread(rejection: &BytesRejection, limit: usize) -> Self {
+        if rejection.status() == Code::TooLarge.status() {
+            return Self::new(Code::TooLarge).because_of(format!("it may have at most {limit} bytes"));
+        }
+        Self::invalid("the body did not arrive completely; send it again")
+    }
+
     fn problem(self, language: Language) -> Problem {
-        let (_, status, code, english, japanese) = *self.code.row();
-        let title = if language == Language::Japanese { japanese } else { english };
+        let code = self.code;
+        let title = if language == Language::Japanese { code.japanese() } else { code.english() };
         Problem {
-            kind: format!("{EXPLAINED_AT}{code}"),
+            kind: format!("{EXPLAINED_AT}{}", code.word()),
             title: title.to_owned(),
-            status: status.as_u16(),
-            code: code.to_owned(),
+            status: code.status().as_u16(),
+            code: code.word().to_owned(),
             detail: self.detail,
             held: self.held.map(|held| *held),
             because: self.because.map(|because| because.as_str().to_owned()),
@@ -310,14 +262,14 @@ impl From<leasehold_store::Error> for Failure {
         if let leasehold_store::Error::Invalid(invalid) = error {
             return invalid.into();
         }
-        // What exactly is wrong with the store is for whoever runs it, not for whoever calls.
-        tracing::error!(%error, "the store did not answer");
+        // The cause is for the operator's log, not for callers.
+        tracing::error!(%error, "the store failed");
         let detail = match error.retry() {
             Retry::Unknown => {
-                "it may or may not have been done; try again, with the same lease_id if you sent one"
+                "it is unknown whether the call was carried out; repeat it, with the same lease_id if you sent one"
             }
-            Retry::Safe => "nothing was changed; try again",
-            Retry::No => "whoever runs this server has to look at it",
+            Retry::Safe => "the store failed and nothing was changed; try again",
+            Retry::No => "the store failed; the operator of this server finds the cause in its log",
         };
         Self::new(Code::Unavailable).because_of(detail).retry_after(A_MOMENT)
     }
@@ -331,7 +283,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// A language that we speak.
+/// A language that titles are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Language {
     English,
@@ -339,7 +291,7 @@ enum Language {
 }
 
 impl Language {
-    /// The one that the caller likes best; English if it likes none of ours.
+    /// The one that the caller prefers; English if it accepts neither.
     fn of(headers: &HeaderMap) -> Self {
         let wanted = headers.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut best = (Self::English, 0.0);
@@ -360,7 +312,7 @@ impl Language {
         best.0
     }
 
-    /// The languages of an answer in this one. What exactly is wrong is told in English only.
+    /// The value of `Content-Language`: details are always in English.
     fn tags(self, has_detail: bool) -> &'static str {
         match self {
             Self::English => "en",
@@ -370,22 +322,23 @@ impl Language {
     }
 }
 
-/// Writes out what went wrong, in the caller's language: our own failures, and what the router refused by itself.
+/// Writes refusals in the caller's language: those of the handlers, and those of the router itself.
 pub(crate) async fn render(request: Request, next: Next) -> Response {
     let language = Language::of(request.headers());
     let mut response = next.run(request).await;
     if let Some(failure) = response.extensions_mut().remove::<Failure>() {
         return failure.write(language);
     }
-    if response.status() == StatusCode::METHOD_NOT_ALLOWED && !response.headers().contains_key(CONTENT_TYPE) {
+    if response.status() == Code::MethodNotAllowed.status() && !response.headers().contains_key(CONTENT_TYPE)
+    {
         let allowed = response.headers().get(ALLOW).cloned();
         let mut written = Failure::new(Code::MethodNotAllowed).write(language);
         written.headers_mut().extend(allowed.map(|allowed| (ALLOW, allowed)));
         return written;
     }
-    // The only thing that the router reads before us is the path.
-    if response.status() == StatusCode::BAD_REQUEST {
-        return Failure::invalid("the address is not UTF-8 text").write(language);
+    // All that the router parses by itself is the path.
+    if response.status() == Code::Invalid.status() {
+        return Failure::invalid("the path is not UTF-8; percent-encode it as UTF-8").write(language);
     }
     response
 }
@@ -412,9 +365,9 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_a_row_and_words_are_unique() {
-        let words: std::collections::BTreeSet<_> = CODES.iter().map(|row| row.2).collect();
+    fn words_are_unique_and_every_status_is_a_refusal() {
+        let words: std::collections::BTreeSet<_> = CODES.iter().map(|code| code.word()).collect();
         assert_eq!(words.len(), CODES.len());
-        assert!(CODES.iter().all(|row| row.0.word() == row.2));
+        assert!(CODES.iter().all(|code| code.status().is_client_error() || code.status().is_server_error()));
     }
 }

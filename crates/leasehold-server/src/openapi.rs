@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
 
-use crate::error::CODES;
+use crate::error::{CODES, Code};
 
-/// What the document begins with, before the routes add themselves.
+/// The document before the routes are added to it.
 pub(crate) fn begin() -> OpenApi {
     let scheme =
         SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build());
     let mut components = ComponentsBuilder::new().schema_from::<Held>().schema_from::<Problem>().build();
     components.add_security_scheme("token", scheme);
-    let description = "Only one at a time edits a document or does a job, and everybody else knows the moment that changes.";
+    let description = "Locks that let one user at a time edit a document and one worker at a time run a job, with events for every change.";
     let info = InfoBuilder::new()
         .title("Leasehold: documents and jobs")
         .version(env!("CARGO_PKG_VERSION"))
@@ -36,9 +36,10 @@ pub(crate) fn finish(openapi: &OpenApi) -> Value {
     for (path, item) in paths.into_iter().flatten() {
         for operation in item.as_object_mut().into_iter().flatten().map(|(_, operation)| operation) {
             parameters_are_there_or_not(operation);
-            let refusals = refusals(path, operation);
+            let mut refusals = common_refusals(path, operation);
             if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
-                add_refusals(responses, refusals);
+                refusals.extend(named_refusals(responses));
+                add_refusals(responses, &refusals);
             }
         }
     }
@@ -50,7 +51,8 @@ pub(crate) fn finish(openapi: &OpenApi) -> Value {
     document
 }
 
-/// Says what the types check beyond what the macros can say: a lease id is no UUID of just any version.
+/// Replaces our own formats with the patterns and lengths that the types check: a lease id, for example, is a UUID of
+/// version 4 only.
 fn write_out_formats(part: &mut Value) {
     let format = match part.get("format").and_then(Value::as_str) {
         Some("uuid") => Some((LeaseId::PATTERN.to_owned(), Some((36, 36)))),
@@ -81,7 +83,7 @@ fn write_out_formats(part: &mut Value) {
     }
 }
 
-/// Any JSON at all, which the macros would describe as text.
+/// Any JSON value, which the macros describe as a string.
 fn any_json(schema: &mut Value) {
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("type");
@@ -89,7 +91,7 @@ fn any_json(schema: &mut Value) {
     }
 }
 
-/// A parameter that is missing is not `null`: it is not there.
+/// An optional parameter can be left out, but is never `null`.
 fn parameters_are_there_or_not(operation: &mut Value) {
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(kind) = parameter.pointer_mut("/schema/type")
@@ -101,50 +103,52 @@ fn parameters_are_there_or_not(operation: &mut Value) {
     }
 }
 
-/// What a call can be refused with whatever it does: by its address, whether it asks for a token, and what it reads.
-fn refusals(path: &str, operation: &Value) -> Vec<(u16, &'static str)> {
-    let asks_for_token = operation.get("security").is_none();
-    let mut statuses = Vec::new();
+/// What a call can be refused with, whatever it does: by its path, its security and its body.
+fn common_refusals(path: &str, operation: &Value) -> Vec<Code> {
+    let needs_token = operation.get("security").is_none();
+    let mut codes = Vec::new();
     if path.starts_with("/api/") {
-        statuses.extend([(400, "invalid"), (429, "too_many_requests")]);
+        codes.extend([Code::Invalid, Code::TooManyRequests]);
     }
     if path.starts_with("/api/") || path == "/readyz" {
-        statuses.push((503, "unavailable"));
+        codes.push(Code::Unavailable);
     }
-    if asks_for_token {
-        statuses.push((401, "unauthenticated"));
+    if needs_token {
+        codes.push(Code::Unauthenticated);
     }
     if path.contains("{roomId}") {
-        statuses.push((404, "lock_not_found"));
+        codes.push(Code::LockNotFound);
     }
     if path.contains("{collection}") {
-        statuses.push((404, "job_not_found"));
+        codes.push(Code::JobNotFound);
     }
-    if asks_for_token && path.contains('{') {
-        statuses.push((403, "not_allowed"));
+    if needs_token && path.contains('{') {
+        codes.push(Code::NotAllowed);
     }
     if operation.get("requestBody").is_some() {
-        statuses.extend([(408, "too_slow"), (413, "too_large")]);
-        // `sendBeacon` cannot say what it sends, so where no token is asked for, no type is either.
-        statuses.extend(asks_for_token.then_some((415, "unsupported_media_type")));
+        codes.extend([Code::TooSlow, Code::TooLarge]);
+        // `sendBeacon` cannot set a content type, so calls without a token accept any.
+        codes.extend(needs_token.then_some(Code::UnsupportedMediaType));
     }
-    statuses
+    codes
 }
 
-fn add_refusals(responses: &mut serde_json::Map<String, Value>, refusals: Vec<(u16, &str)>) {
-    for (status, code) in refusals {
-        let response =
-            responses.entry(status.to_string()).or_insert_with(|| json!({ "description": title(code) }));
-        if let Some(response) = response.as_object_mut() {
-            response.entry("content").or_insert_with(problem_content);
-            if status == 429 || status == 503 {
-                response.entry("headers").or_insert_with(retry_after);
-            }
-        }
-    }
-    for status in ["403", "404", "409", "410"] {
-        if let Some(response) = responses.get_mut(status).and_then(Value::as_object_mut) {
-            response.entry("content").or_insert_with(problem_content);
+/// Takes out the refusals that the route names itself, which stand under the words of their codes.
+fn named_refusals(responses: &mut serde_json::Map<String, Value>) -> Vec<Code> {
+    CODES.iter().copied().filter(|code| responses.remove(code.word()).is_some()).collect()
+}
+
+/// Adds one response for each status, which describes all of its codes.
+fn add_refusals(responses: &mut serde_json::Map<String, Value>, codes: &[Code]) {
+    for code in CODES.iter().filter(|code| codes.contains(code)) {
+        let status = code.status().as_u16().to_string();
+        let said = format!("`{}`: {}.", code.word(), code.english());
+        let response = responses.entry(status).or_insert_with(|| json!({ "content": problem_content() }));
+        let Some(response) = response.as_object_mut() else { continue };
+        let before = response.get("description").and_then(Value::as_str).map(|before| format!("{before} "));
+        response.insert("description".into(), (before.unwrap_or_default() + &said).into());
+        if code.says_when_to_retry() {
+            response.insert("headers".into(), retry_after());
         }
     }
 }
@@ -158,40 +162,37 @@ fn problem_content() -> Value {
     json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
 }
 
-fn title(code: &str) -> &'static str {
-    CODES.iter().find(|row| row.2 == code).map_or("", |row| row.3)
-}
-
-/// What is there only while somebody holds the document is described as such: the generator would ask for all of it.
+/// Most members exist only while the document is locked; the generator would require them all.
 fn lock_state_schema() -> Value {
     let base = json!({
         "type": "object",
         "required": ["roomId", "locked", "seq"],
         "properties": {
             "roomId": { "type": "string", "description": "The document." },
-            "locked": { "type": "boolean", "description": "Whether somebody holds it." },
+            "locked": { "type": "boolean", "description": "Whether it is locked." },
             "seq": { "type": "integer", "format": "int64", "minimum": 0,
-                     "description": "The number of the last event of this document that is contained here." }
+                     "description": "The number of the last event of this document that this state contains." }
         }
     });
     let locked = json!({ "if": { "properties": { "locked": { "const": true } } },
                          "then": { "$ref": "#/components/schemas/LockView" } });
-    json!({ "description": "A document's lock as everybody who may see the document sees it.", "allOf": [base, locked] })
+    json!({ "description": "A document's lock, as shown to every caller who may see the document.", "allOf": [base, locked] })
 }
 
 fn problem_schema() -> Value {
-    let codes: Vec<&str> = CODES.iter().map(|row| row.2).collect();
-    let held_codes = ["held", "requested_by_another", "job_running"];
+    let words = |codes: &mut dyn Iterator<Item = &Code>| codes.map(|code| code.word()).collect::<Vec<_>>();
+    let codes = words(&mut CODES.iter());
+    let held_codes = words(&mut CODES.iter().filter(|code| code.names_holder()));
     let base = json!({
         "type": "object",
         "required": ["type", "title", "status", "code"],
         "properties": {
             "type": { "type": "string", "format": "uri-reference", "description": "Where to read more." },
-            "title": { "type": "string", "description": "What went wrong, for people, in the language that was asked for." },
+            "title": { "type": "string", "description": "What went wrong, for people, in the language of `Accept-Language`." },
             "status": { "type": "integer", "description": "The HTTP status." },
-            "code": { "type": "string", "enum": codes, "description": "What went wrong, for programs; stays the same over all versions." },
-            "detail": { "type": "string", "description": "What exactly, and what to do." },
-            "because": { "type": "string", "description": "Why the lease id that was sent is over." }
+            "code": { "type": "string", "enum": codes, "description": "What went wrong, for programs. A code never changes its meaning." },
+            "detail": { "type": "string", "description": "The details, and what to do." },
+            "because": { "type": "string", "description": "Why the lease has ended." }
         }
     });
     let held = json!({ "if": { "properties": { "code": { "enum": held_codes } } },
@@ -230,18 +231,19 @@ pub(crate) fn page(document: &Value) -> String {
          <p>Version {version}. {description} The same for programs: <a href=\"/openapi.json\">openapi.json</a>.</p>\
          <nav><a href=\"#Locks\">Locks</a><a href=\"#Hand-over\">Hand-over</a><a href=\"#Events\">Events</a>\
          <a href=\"#Jobs\">Jobs</a><a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
-         <p>Every call carries <code>Authorization: Bearer TOKEN</code> unless it says otherwise. Whose lock a call is about: \
-         the header <code>Lease-Id</code>, else the user's tab (<code>X-Tab-ID</code>, <code>-</code> without one). \
-         Any call can be refused with 400, 401, 408, 413, 415, 429 or 503 and a <a href=\"#type-Problem\">Problem</a>; \
-         its <a href=\"#codes\">code</a> says which.</p>\
+         <p>Send <code>Authorization: Bearer TOKEN</code> with every call, unless its description says otherwise. The header \
+         <code>Lease-Id</code> says which lock a call is about; without it, the lock of the user's tab is meant \
+         (<code>X-Tab-ID</code>, <code>-</code> by default). Any call can be refused with one of the statuses {shared} and a \
+         <a href=\"#type-Problem\">Problem</a>, whose <a href=\"#codes\">code</a> says why.</p>\
          <pre>curl -X POST -H \"Authorization: Bearer $TOKEN\" $URL/api/documents/minutes/lock</pre>{body}</body></html>",
         title = text("/info/title"),
         version = text("/info/version"),
         description = text("/info/description"),
+        shared = SHARED.map(|code| code.status().as_str().to_owned()).join(", "),
     )
 }
 
-/// The calls under a tag, those about one document first, and in the order in which a lock lives.
+/// The calls under a tag: those about one document first, then in the order of a lock's life.
 fn operations<'a>(document: &'a Value, tag: &str) -> Vec<(&'a str, &'a str, &'a Value)> {
     let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
     let all = paths.flat_map(|(path, item)| {
@@ -257,8 +259,16 @@ fn operations<'a>(document: &'a Value, tag: &str) -> Vec<(&'a str, &'a str, &'a 
     found
 }
 
-/// What any call can be refused with, told once and not under each.
-const COMMON: [&str; 7] = ["400", "401", "408", "413", "415", "429", "503"];
+/// Refusals that most calls share, which the page describes once at its top.
+const SHARED: [Code; 7] = [
+    Code::Invalid,
+    Code::Unauthenticated,
+    Code::TooSlow,
+    Code::TooLarge,
+    Code::UnsupportedMediaType,
+    Code::TooManyRequests,
+    Code::Unavailable,
+];
 
 fn write_operation(body: &mut String, path: &str, method: &str, operation: &Value) {
     let text = |name: &str| prose(operation.get(name).and_then(Value::as_str).unwrap_or_default());
@@ -280,7 +290,7 @@ fn write_operation(body: &mut String, path: &str, method: &str, operation: &Valu
         let _ = write!(body, "<tr><td><code>{name}</code></td><td>{place}</td><td>{description}</td></tr>");
     }
     for (status, response) in operation.get("responses").and_then(Value::as_object).into_iter().flatten() {
-        if COMMON.contains(&status.as_str()) {
+        if SHARED.iter().any(|shared| shared.status().as_str() == status) {
             continue;
         }
         let shape =
@@ -294,11 +304,12 @@ fn write_operation(body: &mut String, path: &str, method: &str, operation: &Valu
 
 fn write_codes(body: &mut String) {
     body.push_str("<h2 id=\"codes\">Codes</h2><table><tr><th>code</th><th>status</th><th>English</th><th>日本語</th></tr>");
-    for (_, status, code, english, japanese) in CODES {
+    for code in CODES {
+        let (word, status) = (code.word(), code.status().as_u16());
+        let (english, japanese) = (code.english(), code.japanese());
         let _ = write!(
             body,
-            "<tr id=\"{code}\"><td><code>{code}</code></td><td>{}</td><td>{english}</td><td>{japanese}</td></tr>",
-            status.as_u16()
+            "<tr id=\"{word}\"><td><code>{word}</code></td><td>{status}</td><td>{english}</td><td>{japanese}</td></tr>"
         );
     }
     body.push_str("</table>");
@@ -340,7 +351,7 @@ fn write_fields(body: &mut String, schema: &Value) {
     }
 }
 
-/// A type by its name, linked if it is one of ours.
+/// The name of a type, linked if the page describes it.
 fn type_name(schema: &Value) -> String {
     if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next()) {
         return format!("<a href=\"#type-{name}\"><code>{name}</code></a>");
@@ -361,7 +372,7 @@ fn type_name(schema: &Value) -> String {
     }
 }
 
-/// Text as HTML; what stands between backticks is code.
+/// Text as HTML, with code between backticks.
 fn prose(text: &str) -> String {
     let parts = escape(text).split('`').map(str::to_owned).collect::<Vec<_>>();
     let coded = parts.iter().enumerate().map(|(at, part)| match at % 2 {

@@ -4,11 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use leasehold_core::lease::Bid;
 use leasehold_core::wire::Secret;
 use leasehold_core::{JobId, LeaseId, RoomId};
@@ -208,17 +207,9 @@ async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
     let reading = Bytes::from_request(request, &());
     match tokio::time::timeout(app.config.limits.body_time, reading).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(rejection)) => Err(unread(&rejection, app)),
+        Ok(Err(rejection)) => Err(Failure::unread(&rejection, app.config.limits.body)),
         Err(_) => Err(Failure::new(Code::TooSlow)),
     }
-}
-
-fn unread(rejection: &BytesRejection, app: &App) -> Failure {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        let detail = format!("at most {} bytes", app.config.limits.body);
-        return Failure::new(Code::TooLarge).because_of(detail);
-    }
-    Failure::invalid("the body did not arrive whole")
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {

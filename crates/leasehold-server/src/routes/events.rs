@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use super::RoomPath;
 use crate::App;
 use crate::caller::{Caller, Level, TabId};
-use crate::error::{Code, Failure};
+use crate::error::{Code, Failure, TOKEN_EXPIRED};
 use crate::rates::{StreamPermit, Who};
 use crate::session::{Asked, Session, address, authenticate};
 use crate::sse;
@@ -77,7 +77,7 @@ fn not_expired(app: &App, caller: &Caller) -> Result<(), Failure> {
     match caller.left((app.config.wall_clock)()) {
         Some(Duration::ZERO) => {
             app.metrics.auth_failed();
-            Err(Failure::new(Code::Unauthenticated).because_of("the token has expired; get a new one"))
+            Err(Failure::new(Code::Unauthenticated).because_of(TOKEN_EXPIRED))
         }
         _ => Ok(()),
     }

@@ -319,9 +319,7 @@ fn refused(app: &App, session: &Session, applied: JobApplied) -> Failure {
         JobOutcome::OwnerIsFull => Failure::new(Code::TooManyLeases)
             .because_of("finish or release a job that you have, or use another token")
             .retry_after(TTL),
-        JobOutcome::FencesExhausted => Failure::new(Code::Unavailable).because_of(
-            "the store has given out its last fence; whoever runs this server has to begin a new one",
-        ),
+        JobOutcome::FencesExhausted => Failure::fences_exhausted(),
         other => {
             tracing::error!(?other, "the store answered with something that the rules do not know");
             Failure::new(Code::Internal)

@@ -1,4 +1,4 @@
-//! Lists: what is locked, and what was done to others' locks.
+//! Lists: the locks that a caller may see, and the audit of take-overs and forced releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 
 use crate::App;
 use crate::caller::Level;
-use crate::error::{Code, Failure};
+use crate::error::{Code, Failure, refusal};
 use crate::session::{Asked, Session};
 use crate::visible;
 
@@ -25,7 +25,7 @@ const USUAL: usize = 100;
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Only documents whose names begin like this
+    /// Only documents whose names begin with this
     #[param(pattern = "^[A-Za-z0-9_=@,.;-]{0,128}$")]
     prefix: String,
     /// Only documents after this one: `next` of the page before
@@ -49,7 +49,9 @@ pub(crate) async fn documents(
 ) -> Result<Json<DocumentPage>, Failure> {
     let limit = limit(query.limit)?;
     if !RoomId::is_prefix(&query.prefix) {
-        return Err(Failure::invalid("no roomId begins like this prefix; it has A-Z a-z 0-9 _ - = @ , . ;"));
+        return Err(Failure::invalid(
+            "prefix: a roomId consists of A-Z a-z 0-9 _ - = @ , . ; and has at most 128 characters",
+        ));
     }
     let after = if query.after.is_empty() { None } else { Some(RoomId::parse(&query.after)?) };
     let page = visible::page(&app, &session, &query.prefix, after, limit).await?;
@@ -64,7 +66,7 @@ fn limit(given: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-/// When to ask again for an audit that cannot be read: a disk does not get better within a second.
+/// When to ask again for an audit that cannot be read. A failing disk takes longer than a second to repair.
 const AUDIT_RETRY: Duration = Duration::from_secs(10);
 
 /// Which part of the audit.
@@ -72,7 +74,7 @@ const AUDIT_RETRY: Duration = Duration::from_secs(10);
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Only what came after this: the `number` of an entry, or `next` of the page before; 0 for the beginning
+    /// Only entries after this one: the `number` of an entry, or `next` of the page before; 0 for the beginning
     #[param(maximum = 9_007_199_254_740_991_u64)]
     after: u64,
     /// How many at most
@@ -80,15 +82,13 @@ pub(crate) struct AuditQuery {
     limit: Option<usize>,
 }
 
-/// What was done to others' locks
+/// List take-overs and forced releases
 ///
-/// Take-overs and forced releases, of the documents on which you have `force`.
+/// Of the documents for which you have `force`.
 #[utoipa::path(
     get, path = "/api/audit", tag = "Operating",
     params(AuditQuery),
-    responses((status = 200, body = AuditPage),
-              (status = 403, description = "You have `force` on nothing"),
-              (status = 404, description = "This server keeps no audit"))
+    responses((status = 200, body = AuditPage), refusal::NotAllowed, refusal::NoAudit)
 )]
 pub(crate) async fn audit(
     State(app): State<Arc<App>>,
@@ -98,23 +98,26 @@ pub(crate) async fn audit(
     let limit = limit(query.limit)?;
     let grants = session.caller.grants;
     if !grants.patterns().any(|(_, level)| level == Level::Force) {
-        let detail = "the audit is for those with force on a document";
+        let detail = "reading the audit needs `force` on a document; use a token that has it";
         return Err(Failure::new(Code::NotAllowed).because_of(detail));
     }
     let audit = app.audit.clone().ok_or_else(|| {
-        Failure::new(Code::NoAudit).because_of("whoever runs this server can have one: `audit_file`")
+        Failure::new(Code::NoAudit)
+            .because_of("the operator of this server can switch it on with `audit_file`")
     })?;
     if query.after > audit.lines() {
-        let rule = "after: the audit is not that long, so it was begun anew since";
-        return Err(Failure::invalid(format!("{rule}; leave it out")));
+        let detail = "after: the audit has no such entry, so it was begun anew since; leave `after` out";
+        return Err(Failure::invalid(detail));
     }
     let may_see = move |room: &RoomId| grants.level(room) == Some(Level::Force);
-    // It reads a file, which must not keep other calls waiting.
+    // Reading a file blocks, so it runs on a thread of its own.
     let page = tokio::task::spawn_blocking(move || audit.page(query.after, limit, may_see)).await;
     page.unwrap_or_else(|error| Err(std::io::Error::other(error))).map(Json).map_err(|error| {
         tracing::error!(%error, "the audit cannot be read");
         Failure::new(Code::Unavailable)
-            .because_of("the audit cannot be read; whoever runs this server has to look at its file")
+            .because_of(
+                "the audit's file cannot be read; the operator of this server finds the cause in its log",
+            )
             .retry_after(AUDIT_RETRY)
     })
 }

@@ -111,12 +111,7 @@ fn refused(app: &App, session: &Session, applied: Applied) -> Failure {
         Outcome::OwnerIsFull => Failure::new(Code::TooManyLeases)
             .because_of("release a lock that you do not need")
             .retry_after(app.config.ttl.as_duration()),
-        Outcome::FencesExhausted => Failure::new(Code::Unavailable)
-            .because_of(
-                "the store has given out its last fence; whoever runs this server has to begin a new one",
-            )
-            // Nothing but a new store helps.
-            .retry_after(Duration::from_secs(3_600)),
+        Outcome::FencesExhausted => Failure::fences_exhausted(),
         other => {
             tracing::error!(?other, "the store answered with something that the rules do not know");
             Failure::new(Code::Internal)
