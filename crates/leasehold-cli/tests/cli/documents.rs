@@ -242,7 +242,7 @@ fn trouble_has_its_own_exit_codes() {
     let (folder, server) = dev();
     let without_token = run(&folder, &["ls", "--url", server.url()]);
     assert_eq!(without_token.code, 77, "{}", without_token.err);
-    let words = "error: the server does not accept the token: there is no token";
+    let words = "error: the server does not accept the token: the request has no token";
     assert!(without_token.err.starts_with(words), "what is wrong comes first: {}", without_token.err);
     assert!(without_token.err.contains("LEASEHOLD_TOKEN"), "{}", without_token.err);
     std::fs::write(folder.path().join("token"), "nonsense").unwrap();
