@@ -132,7 +132,11 @@ mod tests {
             (14, "a1", 4, Verdict::Skip),
         ];
         for (position, room, seq, verdict) in events {
-            assert_eq!(cursor.judge(&event(position, room, seq), &grants), verdict, "{position} {room} {seq}");
+            assert_eq!(
+                cursor.judge(&event(position, room, seq), &grants),
+                verdict,
+                "{position} {room} {seq}"
+            );
         }
     }
 }
