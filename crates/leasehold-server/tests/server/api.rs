@@ -381,7 +381,10 @@ async fn errors_speak_the_callers_language() {
     assert_eq!(invalid.headers["content-language"], "ja, en");
     anna.post(LOCK, Value::Null).await.ok();
     assert_eq!(ben.put(LOCK).await.refused(403, "not_holder")["title"], "ロックを保持していません");
-    assert_eq!(anna.in_tab("x").put(LOCK).await.refused(403, "not_holder")["title"], "You do not hold the lock");
+    assert_eq!(
+        anna.in_tab("x").put(LOCK).await.refused(403, "not_holder")["title"],
+        "You do not hold the lock"
+    );
 }
 
 #[tokio::test(start_paused = true)]
