@@ -12,8 +12,7 @@ use anyhow::{Context, Result};
 use leasehold_core::Ttl;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
 use leasehold_server::{Config, Dev, Limits, Server, TlsFiles};
-use leasehold_store::clock::{SystemClock, unix_millis};
-use leasehold_store::{Embedded, Memory, Postgres, Store, StoreUrl};
+use leasehold_store::{Kind, Store, StoreUrl};
 use serde_json::json;
 
 use crate::connection::variable;
@@ -62,7 +61,7 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
             "a password on the command line is seen by everybody who can list processes: put the store's URL into LEASEHOLD_STORE or the config file"
         );
     }
-    if config.audit.is_none() && matches!(place.url, StoreUrl::Postgres(_)) {
+    if config.audit.is_none() && place.url.kind() == Kind::Postgres {
         tracing::warn!(
             "no audit is kept of take-overs and forced releases: name a file with audit_file to have one"
         );
@@ -166,11 +165,11 @@ impl StorePlace {
     fn of(settings: &Settings) -> Result<Self> {
         let text = settings.store.as_deref().unwrap_or("leases.db");
         let url = StoreUrl::parse(text)?;
-        let shown = match &url {
-            StoreUrl::Memory => "memory (gone with the process)".to_owned(),
-            StoreUrl::Embedded { path, .. } => path.display().to_string(),
-            StoreUrl::Postgres(_) => format!("PostgreSQL at {}", without_password(text)),
-            StoreUrl::Firestore(_) => return Err(leasehold_store::not_a_whole_store(text).into()),
+        let shown = match url.kind() {
+            Kind::Memory => "memory (gone with the process)".to_owned(),
+            Kind::Embedded => url.file().map(|path| path.display().to_string()).unwrap_or_default(),
+            Kind::Postgres => format!("PostgreSQL at {}", without_password(text)),
+            Kind::Firestore => return Err(leasehold_store::not_a_whole_store(text).into()),
         };
         Ok(Self { url, shown })
     }
@@ -178,20 +177,12 @@ impl StorePlace {
     fn open(&self, settings: &Settings) -> leasehold_store::Result<Arc<dyn Store>> {
         let mut limits = leasehold_store::Limits::default();
         set(&mut limits.leases_per_owner, settings.limits.leases_per_owner);
-        Ok(match &self.url {
-            StoreUrl::Memory => Arc::new(Memory::with(Arc::new(SystemClock), limits, unix_millis())),
-            StoreUrl::Embedded { path, mode } => {
-                Arc::new(Embedded::options().mode(*mode).limits(limits).open(path)?)
-            }
-            StoreUrl::Postgres(url) => Arc::new(Postgres::options().limits(limits).open(url)?),
-            StoreUrl::Firestore(_) => return Err(leasehold_store::not_a_whole_store(&self.shown)),
-        })
+        self.url.open(limits)?.whole(&self.shown)
     }
 
     /// Where the audit goes unless somebody says otherwise.
     fn audit_file(&self) -> Option<PathBuf> {
-        let StoreUrl::Embedded { path, .. } = &self.url else { return None };
-        let mut name = path.clone().into_os_string();
+        let mut name = self.url.file()?.as_os_str().to_owned();
         name.push(".audit.jsonl");
         Some(name.into())
     }

@@ -1,10 +1,10 @@
 //! `leasehold store …`: looking after a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use leasehold_store::StoreUrl;
 use leasehold_store::embedded::{self, Checked, Repaired};
+use leasehold_store::{Kind, StoreUrl};
 use serde_json::json;
 
 use crate::Ending;
@@ -45,15 +45,16 @@ pub(crate) enum Command {
 /// The file that a store's URL names: `leases.db` and `embedded:leases.db` alike. A URL of another store is not repeated,
 /// because it may hold a password.
 pub(crate) fn file_of(url: &str) -> Result<PathBuf> {
-    match StoreUrl::parse(url)? {
-        StoreUrl::Embedded { path, .. } => Ok(path),
-        StoreUrl::Memory => anyhow::bail!("memory: is no file; name one, such as leases.db"),
-        StoreUrl::Firestore(_) => {
-            anyhow::bail!("those are documents in Firestore, no file; look at one with `leasehold job show`")
+    let url = StoreUrl::parse(url)?;
+    match url.kind() {
+        Kind::Embedded => Ok(url.file().unwrap_or(Path::new("")).to_owned()),
+        Kind::Memory => anyhow::bail!("memory: is not a file; name one, such as leases.db"),
+        Kind::Firestore => {
+            anyhow::bail!("this names documents in Firestore, not a file; show one with `leasehold job show`")
         }
-        StoreUrl::Postgres(_) => {
+        Kind::Postgres => {
             anyhow::bail!(
-                "that is a PostgreSQL database, no file; its leases are listed through its server (--url)"
+                "this names a PostgreSQL database, not a file; list its leases through its server (--url)"
             )
         }
     }
@@ -103,7 +104,7 @@ fn check(file: &PathBuf, out: &Out) -> Result<Ending> {
     Ok(if checked.problems.is_empty() { Ending::Done } else { Ending::ProblemsFound })
 }
 
-fn checked_row(file: &std::path::Path, checked: &Checked) -> Vec<String> {
+fn checked_row(file: &Path, checked: &Checked) -> Vec<String> {
     vec![
         file.display().to_string(),
         checked.schema.to_string(),
@@ -145,7 +146,7 @@ fn backup(file: &PathBuf, to: &PathBuf, out: &Out) -> Result<Ending> {
     Ok(Ending::Done)
 }
 
-fn replaced(file: &std::path::Path, done: &str, repaired: &Repaired, out: &Out) {
+fn replaced(file: &Path, done: &str, repaired: &Repaired, out: &Out) {
     if out.is_json() {
         out.value(&json!({
             "leases": repaired.leases,

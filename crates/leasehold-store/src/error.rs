@@ -105,6 +105,7 @@ impl Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error with its causes, which libraries leave out of its text.
+#[cfg(any(feature = "postgres", feature = "firestore"))]
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -13,24 +13,34 @@
 //! | `embedded:PATH` or just `PATH` | one file, one process, everything durable before it is acknowledged |
 //! | `embedded:PATH?mode=shared` | the same file, shared by several processes of one machine |
 //! | `postgres://USER:PASSWORD@HOST/DATABASE` | a PostgreSQL database, shared by servers on several machines |
-//! | `firestore:PROJECT` | jobs in the fields of their own Firestore documents (a [`JobStore`]; feature `firestore`) |
+//! | `firestore:PROJECT` | jobs in the fields of their own Firestore documents (a [`JobStore`]) |
+//!
+//! The last three kinds are behind the features `embedded`, `postgres` (both on by default) and `firestore`. The traits
+//! and the store in memory are always there. The feature `conformance` adds what tests of a store need: the laws,
+//! faults on purpose, and the check of histories.
 
 pub mod clock;
+#[cfg(any(feature = "embedded", feature = "postgres", feature = "firestore"))]
 mod columns;
+#[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+#[cfg(feature = "conformance")]
 pub mod faulty;
 #[cfg(feature = "firestore")]
 pub mod firestore;
+#[cfg(feature = "conformance")]
 pub mod history;
 pub mod memory;
+#[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "conformance")]
 pub mod random;
 #[doc(hidden)]
 pub mod resident;
-
-use std::sync::Arc;
+mod url;
 
 use async_trait::async_trait;
 use leasehold_core::job::Record;
@@ -38,12 +48,15 @@ use leasehold_core::{
     Command, JobCommand, JobOutcome, Key, Outcome, Position, Published, Slot, StoreTime, lease,
 };
 
+#[cfg(feature = "embedded")]
 pub use embedded::{Embedded, Mode};
 pub use error::{Error, Result, Retry};
 #[cfg(feature = "firestore")]
 pub use firestore::{Firestore, FirestoreUrl};
 pub use memory::Memory;
+#[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresUrl};
+pub use url::{Kind, Opened, StoreUrl, not_a_whole_store, open, open_any, open_jobs};
 
 /// The lower level: what a single document can hold.
 #[async_trait]
@@ -216,159 +229,3 @@ pub const EVENTS_KEPT: usize = 100_000;
 
 /// How many ended lease ids, and how many free keys, a store remembers at most, however young they are.
 pub const ENDINGS_KEPT: usize = 1_000_000;
-
-/// Opens the store that `url` names.
-pub fn open(url: &str) -> Result<Arc<dyn Store>> {
-    match open_any(url)? {
-        Opened::Store(store) => Ok(store),
-        Opened::Jobs(_) => Err(not_a_whole_store(url)),
-    }
-}
-
-/// Why documents cannot be used where a whole store is needed, and what to do.
-pub fn not_a_whole_store(url: &str) -> Error {
-    let rule = "documents can hold jobs, but no lists and no events";
-    let fix = "use it for jobs, and a file or PostgreSQL for everything else";
-    leasehold_core::Invalid::new("store URL", url, rule, fix).into()
-}
-
-/// Opens the store that `url` names, for jobs: any store can hold them, and so can Firestore.
-pub fn open_jobs(url: &str) -> Result<Arc<dyn JobStore>> {
-    match open_any(url)? {
-        Opened::Store(store) => Ok(store),
-        Opened::Jobs(store) => Ok(store),
-    }
-}
-
-/// Opens the store that `url` names, of whichever level it is.
-pub fn open_any(url: &str) -> Result<Opened> {
-    Ok(match StoreUrl::parse(url)? {
-        StoreUrl::Memory => Opened::Store(Arc::new(Memory::new())),
-        StoreUrl::Embedded { path, mode } => {
-            Opened::Store(Arc::new(Embedded::options().mode(mode).open(path)?))
-        }
-        StoreUrl::Postgres(url) => Opened::Store(Arc::new(Postgres::options().open(&url)?)),
-        #[cfg(feature = "firestore")]
-        StoreUrl::Firestore(url) => Opened::Jobs(Arc::new(Firestore::options().open(&url))),
-    })
-}
-
-/// An open store.
-#[derive(Clone)]
-pub enum Opened {
-    /// Of the upper level.
-    Store(Arc<dyn Store>),
-    /// Of the lower level only.
-    Jobs(Arc<dyn JobStore>),
-}
-
-/// A store's URL, understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// `memory:`
-    Memory,
-    /// `embedded:PATH`, with `?mode=exclusive` (the default) or `?mode=shared`; or a bare path.
-    Embedded {
-        /// The file.
-        path: std::path::PathBuf,
-        /// How it is opened.
-        mode: Mode,
-    },
-    /// `postgres://…` or `postgresql://…`
-    Postgres(PostgresUrl),
-    /// `firestore:…`
-    #[cfg(feature = "firestore")]
-    Firestore(FirestoreUrl),
-}
-
-impl StoreUrl {
-    /// Reads a URL, or says what is wrong with it.
-    pub fn parse(url: &str) -> Result<Self> {
-        let refuse = |rule: &str, fix: &str| {
-            // A password would stand before an `@`: such a URL is not repeated.
-            let shown = if url.contains('@') { "(hidden, it may hold a password)" } else { url };
-            Err(Error::Invalid(leasehold_core::Invalid::new("store URL", shown, rule, fix)))
-        };
-        let known = "write memory:, embedded:PATH, embedded:PATH?mode=shared, postgres://USER:PASSWORD@HOST/DATABASE, or \
-                     firestore:PROJECT for jobs";
-        match url.split_once(':') {
-            _ if url.trim().is_empty() => refuse("it is empty", known),
-            _ if url.contains('\0') => refuse("it holds a NUL character", known),
-            Some(("memory", "")) => Ok(Self::Memory),
-            Some(("memory", _)) => refuse("nothing follows memory:", "write memory:"),
-            Some(("embedded", rest)) => match parse_embedded(rest) {
-                Some(parsed) => Ok(parsed),
-                None => refuse("embedded: takes a path and at most ?mode=exclusive or ?mode=shared", known),
-            },
-            Some(_) if postgres::is_postgres(url) => PostgresUrl::parse(url).map(Self::Postgres),
-            #[cfg(feature = "firestore")]
-            Some(("firestore", _)) => FirestoreUrl::parse(url).map(Self::Firestore),
-            #[cfg(not(feature = "firestore"))]
-            Some(("firestore", _)) => {
-                refuse("this program was built without Firestore", "build it with the feature `firestore`")
-            }
-            Some((scheme, _)) if looks_like_a_scheme(scheme) => {
-                refuse("there is no such kind of store", known)
-            }
-            _ => Ok(Self::Embedded { path: url.into(), mode: Mode::Exclusive }),
-        }
-    }
-}
-
-fn parse_embedded(rest: &str) -> Option<StoreUrl> {
-    let (path, mode) = match rest.split_once('?') {
-        None => (rest, Mode::Exclusive),
-        Some((path, "mode=exclusive")) => (path, Mode::Exclusive),
-        Some((path, "mode=shared")) => (path, Mode::Shared),
-        Some(_) => return None,
-    };
-    (!path.is_empty()).then(|| StoreUrl::Embedded { path: path.into(), mode })
-}
-
-/// One letter is a Windows drive, and a slash before the colon makes it a path.
-fn looks_like_a_scheme(scheme: &str) -> bool {
-    scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn embedded(path: &str, mode: Mode) -> StoreUrl {
-        StoreUrl::Embedded { path: path.into(), mode }
-    }
-
-    #[test]
-    fn a_url_names_a_store() {
-        let cases = [
-            ("memory:", StoreUrl::Memory),
-            ("leases.db", embedded("leases.db", Mode::Exclusive)),
-            ("./a:b/leases.db", embedded("./a:b/leases.db", Mode::Exclusive)),
-            ("embedded:leases.db", embedded("leases.db", Mode::Exclusive)),
-            ("embedded:/var/lib/leases.db?mode=shared", embedded("/var/lib/leases.db", Mode::Shared)),
-        ];
-        for (url, expected) in cases {
-            assert_eq!(StoreUrl::parse(url).unwrap(), expected, "{url}");
-        }
-    }
-
-    #[test]
-    fn a_bad_url_says_what_to_write() {
-        for url in [
-            "",
-            " ",
-            "memory:x",
-            "embedded:",
-            "embedded:a?mode=both",
-            "embedded:?mode=shared",
-            "redis://h",
-            "postgres:h",
-            "a\0b",
-        ] {
-            let error = StoreUrl::parse(url).unwrap_err().to_string();
-            assert!(error.contains("memory:"), "{url:?}: {error}");
-        }
-        let error = StoreUrl::parse("redis://me:hunter2@host/db").unwrap_err().to_string();
-        assert!(!error.contains("hunter2"), "{error}");
-    }
-}

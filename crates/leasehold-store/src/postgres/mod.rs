@@ -31,7 +31,6 @@ use trouble::{Next, Trouble, TroubleResult};
 use turn::{CLOCK, Changes, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
 
 pub use url::PostgresUrl;
-pub(crate) use url::is_postgres;
 
 /// How many keys are settled in one transaction.
 const SETTLED_AT_ONCE: usize = 250;

@@ -10,6 +10,7 @@ use tokio_postgres::config::Host;
 
 use super::tls::Tls;
 use crate::Result;
+use crate::url::is_postgres;
 
 /// How long making a connection may take, unless the URL says otherwise (`connect_timeout`).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,11 +82,6 @@ impl fmt::Debug for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PostgresUrl({:?})", self.shown())
     }
-}
-
-/// Whether the URL is one of PostgreSQL's.
-pub(crate) fn is_postgres(url: &str) -> bool {
-    ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// Takes a parameter out of the URL: the driver does not know it, or knows less of it.
