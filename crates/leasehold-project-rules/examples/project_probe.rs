@@ -3,11 +3,11 @@
 
 #![allow(unsafe_code)] // an exported symbol, and nothing else
 
-use leasehold_core::Owner;
-use leasehold_project_rules::guarded::{Found, LockFile, Probe, Section};
-use leasehold_project_rules::record::{Content, Members};
+use leasehold_core::{Owner, StoreTime};
+use leasehold_project_rules::guarded::{LockFile, Probe};
+use leasehold_project_rules::record::{Content, Members, read_guard};
 use leasehold_project_rules::{
-    CallId, Effect, Folder, Now, Options, ProjectLock, Surroundings, Wanted, WebLock, wire,
+    CallId, Effect, Folder, IoReply, IoStep, Now, Options, ProjectLock, Surroundings, Wanted, WebLock, wire,
 };
 
 /// Acquires a project in an empty folder; answers a number that depends on all of it.
@@ -26,13 +26,22 @@ fn run(now: u64, seed: u8) -> Option<u64> {
     while let Some(effect) = lock.poll_effect() {
         match effect {
             Effect::RequestWebLock { ticket, .. } => lock.handle_web_lock(ticket, WebLock::Granted, now),
-            Effect::Guarded { ticket, action } => {
-                let content = Content::of(&Members::default());
-                let found =
-                    Found { lock: LockFile::Read { content, modified: now.wall }, guard: String::new() };
-                let verdict = Section::new(action, &found).decide(Probe::Unknown, now.wall);
-                told += verdict.steps.len() as u64;
-                lock.handle_guarded(ticket, verdict.outcome, verdict.skewed, now);
+            Effect::Io(step) => {
+                told += 1;
+                let reply = match step {
+                    IoStep::ReadGuard => IoReply::Guard(read_guard(&told.to_string())),
+                    IoStep::ReadLock => {
+                        let content = Content::of(&Members::default());
+                        IoReply::Lock(LockFile::Read { content, modified: StoreTime::ZERO })
+                    }
+                    IoStep::ProbeHeld(_) => IoReply::Probe(Probe::Unknown),
+                    IoStep::WriteLock(record) => {
+                        told += record.seq;
+                        IoReply::Done
+                    }
+                    _ => IoReply::Done,
+                };
+                lock.handle_io(reply, now);
             }
             Effect::Emit(event) => told += wire::DialectsView::from(&event).autosave.len() as u64,
             _ => told += 1,

@@ -4,15 +4,16 @@
 use leasehold_core::name::{Fence, Owner, Reason};
 
 use super::event::Event;
-use super::guarded::Action;
+use super::fault::ProjectLockError;
 use super::lease::Answer;
+use super::section::IoStep;
 
 /// A call of the application, numbered by the shell; its answer comes as [`Effect::Settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u32);
 
-/// Something the shell was asked to do, numbered by the machine; the report names it. A report about something that was
-/// given up in the meantime is heard, and cleaned up after.
+/// A request for the Web Lock, or a guarded section, numbered by the machine. A grant that comes after its request was
+/// given up is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u32);
 
@@ -24,22 +25,16 @@ pub enum Effect {
     RequestWebLock {
         /// The number of the request.
         ticket: Ticket,
-        /// Whether to take it from whoever has it (`steal: true`).
+        /// Whether to take it from its holder (`steal: true`).
         steal: bool,
     },
     /// Abort the request if it still waits, release the lock if it was granted.
     DropWebLock(Ticket),
-    /// Run a guarded section and report by `handle_guarded` or `handle_io_error`. One at a time, in the order in which they
-    /// were asked for.
-    Guarded {
-        /// The number of the section.
-        ticket: Ticket,
-        /// What is wanted.
-        action: Action,
-    },
-    /// Tell those who subscribed.
+    /// Do this in the folder and report by `handle_io`. There is at most one at a time.
+    Io(IoStep),
+    /// Publish to every subscriber.
     Emit(Event),
-    /// Tell the other tabs.
+    /// Send to the other tabs.
     Broadcast(News),
     /// Answer a call.
     Settle {
@@ -48,6 +43,22 @@ pub enum Effect {
         /// The answer.
         answer: Answer,
     },
+    /// Answer a save.
+    Saved {
+        /// Which.
+        call: CallId,
+        /// Whether the file was replaced.
+        saved: Result<(), NotSaved>,
+    },
+}
+
+/// Why a file was not saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotSaved {
+    /// The lease is over, or is none of this tab's.
+    Lost(ProjectLockError),
+    /// The folder could not be read or written. The lease may still be good.
+    Folder(IoError),
 }
 
 /// What became of the Web Lock.
@@ -62,9 +73,7 @@ pub enum WebLock {
         /// What the browser said.
         said: String,
     },
-    /// It did not come in time, by the shell's own count.
-    TimedOut,
-    /// It was granted, and somebody has stolen it.
+    /// It was granted, and another tab has stolen it.
     Stolen,
 }
 
@@ -80,7 +89,7 @@ pub struct IoError {
 /// What could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoKind {
-    /// Somebody has had the guard for too long.
+    /// The guard was busy for too long.
     GuardBusy,
     /// The folder, the guard or `.lock` cannot be made or opened at all: quota, permission, a private window.
     Open,
@@ -101,10 +110,10 @@ impl IoKind {
     }
 }
 
-/// What tabs tell each other. It is advice: whoever hears it looks at the folder before it believes it.
+/// What tabs tell each other. It is advice: a tab that hears it looks at the folder before it acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Somebody has the project now.
+    /// The project has a new holder.
     Acquired {
         /// Who.
         owner: Owner,
@@ -113,7 +122,7 @@ pub enum News {
         /// Why it was taken over, if it was.
         why: Option<Reason>,
     },
-    /// Somebody has given it back, or lost it.
+    /// A holder has released the project, or lost it.
     Released {
         /// The fence of the lease that is over.
         fence: Fence,

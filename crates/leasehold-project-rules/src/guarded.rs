@@ -1,13 +1,13 @@
-//! What happens inside the guard: the one function that decides about `project/.lock`. A shell takes the guard, reads,
-//! asks here, does what it is told in the order it is told, and lets the guard go. It must never decide anything itself.
+//! What is decided inside the guard: one pure function of what is wanted and what was read. The machine in
+//! [`section`](crate::section) asks it, and has the [`IoStep`]s done; no shell decides anything.
 //!
-//! The order of [`Step`]s is chosen so that a crash between any two leaves the folder safe:
+//! The order of the steps is chosen so that a crash between any two leaves the folder safe:
 //!
 //! 1. **The fence into the guard.** A fence that was given out and never used is no harm; one that is used twice is.
 //! 2. **The own held file.** It is open before `.lock` says so: a record that names a free held file belongs to a dead
-//!    holder, always. (A crash in between leaves a file that nobody names; the next holder sweeps it.)
+//!    holder, always. (A crash in between leaves a file that no record names; the next holder sweeps it.)
 //! 3. **`.lock`, by a temporary file that takes its place.** From here on the lock is taken. A crash now closes the held
-//!    file, so the next one who asks sees at once that the holder is dead.
+//!    file, so the next caller sees at once that the holder is dead.
 //!
 //! Releasing goes the other way: `.lock` is removed first, the held file closed after it.
 
@@ -15,7 +15,9 @@ use leasehold_core::lease::{self, Bid, Claim, Command, Context, Held, Lease, Slo
 use leasehold_core::name::{Fence, Key, LeaseId, Owner, Reason};
 use leasehold_core::time::{StoreTime, Ttl};
 
+use super::effect::CallId;
 use super::record::{self, Content, End, Record};
+use super::section::IoStep;
 
 /// What is wanted of the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,17 +33,22 @@ pub enum Action {
     },
     /// Give it back.
     Release(Claim),
-    /// Take it from whoever has it.
+    /// Take it from its holder.
     TakeOver {
-        /// The fence of the lease that is to be taken, as the taker saw it; whichever it is when absent.
+        /// The fence of the lease that is to be taken, as the taker saw it; any lease when absent.
         seen: Option<Fence>,
         /// Who takes it.
         bid: Bid,
         /// Why.
         reason: Reason,
     },
-    /// May this holder save? Asked in the same guarded section that saves.
-    Commit(Claim),
+    /// Replace a file of the project, if the claim is good: checked in the same guarded section that swaps the file.
+    Save {
+        /// Whose lease.
+        claim: Claim,
+        /// The call that saves; the shell has its file.
+        call: CallId,
+    },
     /// Is it free? Changes nothing.
     Look,
 }
@@ -51,8 +58,8 @@ pub enum Action {
 pub struct Found {
     /// `.lock`.
     pub lock: LockFile,
-    /// The text of the guard; empty when it is new.
-    pub guard: String,
+    /// The last fence that the guard has; absent when the guard is new or damaged.
+    pub last_fence: Option<u64>,
 }
 
 /// What was read of `.lock`.
@@ -76,15 +83,27 @@ pub enum LockFile {
     },
 }
 
+impl LockFile {
+    /// Whether a `.lock` that names the held file of this fence may be there. One that cannot be read may.
+    pub(crate) fn may_name(&self, fence: Fence) -> bool {
+        match self {
+            Self::Missing => false,
+            Self::Read { content: Content::Record(record), .. } => record.fence == Some(fence),
+            Self::Read { .. } => false,
+            Self::Unreadable { .. } => true,
+        }
+    }
+}
+
 /// What a look at a held file said: tried to open exclusively, and closed again if that worked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Probe {
     /// It was not asked for, is missing, or cannot be told: time alone decides.
     #[default]
     Unknown,
-    /// Nobody has it open: its holder is dead.
+    /// It is not open: its holder is dead.
     Free,
-    /// Somebody has it open: its holder lives, or is frozen.
+    /// It is open: its holder lives, or is frozen.
     Busy,
 }
 
@@ -94,94 +113,33 @@ impl Probe {
         [(Self::Unknown, "unknown"), (Self::Free, "free"), (Self::Busy, "busy")];
 }
 
-/// A guarded section, after reading and before deciding.
-#[derive(Clone, Debug)]
-pub struct Section {
-    action: Action,
-    lock: Read,
-    last_fence: Option<u64>,
-}
-
-/// What was made of `.lock`.
-#[derive(Clone, Debug)]
-enum Read {
-    Missing,
-    Record {
-        record: Record,
-        modified: StoreTime,
-    },
-    /// Somebody's, who is not known: damaged, or not readable although one sees when it was modified.
-    Unknown {
-        modified: StoreTime,
-        unreadable: Option<String>,
-    },
-    Newer {
-        version: u64,
-    },
-    Unreadable {
-        said: String,
-    },
-}
-
-/// What to do, in this order, and what it comes to.
+/// The steps to take, in this order, and what they come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What to do. If a step fails that may not ([`Step::may_fail`]), stop, close [`held`](Self::held), and report the error
-    /// instead of the outcome.
-    pub steps: Vec<Step>,
+    /// The steps.
+    pub steps: Vec<IoStep>,
     /// What it comes to, once all steps are done.
     pub outcome: Outcome,
     /// Whether some clock is wrong.
     pub skewed: bool,
 }
 
-/// Something to be done in the folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Write this into the guard, in place, and flush it.
-    StoreFence {
-        /// The text.
-        text: String,
-    },
-    /// Create and open the held file of this fence exclusively, and keep it open; fine if this tab already does.
-    OpenHeld(Fence),
-    /// Write this to a temporary file, flush it, and let it take the place of `.lock`. It must not say `held` if the held file
-    /// of this section could not be opened.
-    WriteLock(Record),
-    /// Remove `.lock`; fine if it is gone.
-    RemoveLock,
-    /// Close the held file of this fence and remove it.
-    CloseHeld(Fence),
-    /// Remove every other held file that nobody has open.
-    SweepHeld {
-        /// All but this one.
-        keep: Fence,
-    },
-}
-
-impl Step {
-    /// Whether it goes on if this step fails.
-    pub const fn may_fail(&self) -> bool {
-        matches!(self, Self::OpenHeld(_) | Self::CloseHeld(_) | Self::SweepHeld { .. })
-    }
-}
-
 /// What a guarded section comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The lock is yours.
+    /// The lock was granted.
     Granted(Grant),
-    /// It still is.
+    /// The lease was renewed.
     Renewed(Grant),
-    /// It is anybody's.
+    /// The lock was released.
     Released,
-    /// Somebody else has it.
+    /// Another holder has it.
     Held(Other),
-    /// It is not yours any more.
+    /// The lease of the claim is over.
     Lost(Loss),
-    /// Yours: save now, before the guard is let go.
-    MayCommit,
-    /// Nobody has it.
+    /// The claim was good, and the file was replaced.
+    Saved,
+    /// There is no holder.
     Free,
     /// `.lock` cannot be read, and is too young to be replaced.
     Unreadable {
@@ -208,7 +166,7 @@ pub struct Grant {
     pub ttl: Ttl,
     /// When it was written.
     pub at: StoreTime,
-    /// Whom it was taken from, if somebody had it.
+    /// Whom it was taken from, if there was a holder.
     pub after: Option<After>,
 }
 
@@ -223,7 +181,7 @@ pub enum After {
     TakenOver,
 }
 
-/// Somebody else, who has the lock.
+/// Another holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
     /// Who.
@@ -234,75 +192,59 @@ pub struct Other {
     pub until: StoreTime,
 }
 
-/// Why a lease is not yours any more.
+/// Why a lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Its time ran out.
     Expired,
-    /// `.lock` is somebody else's.
+    /// `.lock` names another lease.
     Replaced,
     /// There is no `.lock`.
     Missing,
 }
 
-impl Section {
-    /// What is wanted, and what was read.
-    pub fn new(action: Action, found: &Found) -> Self {
-        let lock = match &found.lock {
-            LockFile::Missing => Read::Missing,
-            LockFile::Read { content, modified } => match content {
-                Content::Record(record) => Read::Record { record: record.clone(), modified: *modified },
-                Content::Damaged => Read::Unknown { modified: *modified, unreadable: None },
-                Content::Newer { version } => Read::Newer { version: *version },
-            },
-            LockFile::Unreadable { modified: Some(modified), said } => {
-                Read::Unknown { modified: *modified, unreadable: Some(said.clone()) }
-            }
-            LockFile::Unreadable { modified: None, said } => Read::Unreadable { said: said.clone() },
-        };
-        Self { action, lock, last_fence: record::read_guard(&found.guard) }
-    }
+/// The held file to look at before deciding, if that would tell anything: the one that the record names, when it is
+/// another holder's.
+pub fn probe(action: &Action, found: &Found) -> Option<Fence> {
+    let LockFile::Read { content: Content::Record(record), .. } = &found.lock else { return None };
+    let own = match action {
+        Action::Acquire(bid) | Action::TakeOver { bid, .. } => bid.lease_id == record.lease_id,
+        Action::Look => false,
+        Action::Renew { .. } | Action::Release(_) | Action::Save { .. } => true,
+    };
+    record.fence.filter(|_| record.held && !own)
+}
 
-    /// The held file to look at before deciding, if that would tell anything: the one that the record names, when it is
-    /// somebody else's.
-    pub fn probe(&self) -> Option<Fence> {
-        let Read::Record { record, .. } = &self.lock else { return None };
-        let own = match &self.action {
-            Action::Acquire(bid) | Action::TakeOver { bid, .. } => bid.lease_id == record.lease_id,
-            Action::Look => false,
-            Action::Renew { .. } | Action::Release(_) | Action::Commit(_) => true,
-        };
-        record.fence.filter(|_| record.held && !own)
-    }
-
-    /// What to do, given what the probe said.
-    pub fn decide(&self, probe: Probe, now: StoreTime) -> Verdict {
-        match &self.lock {
-            Read::Newer { version } => Verdict::without_steps(Outcome::Newer { version: *version }),
-            Read::Unreadable { said } => Verdict::without_steps(Outcome::Unreadable { said: said.clone() }),
-            Read::Unknown { modified, unreadable: Some(said) } if now < End::untold(*modified).at => {
-                Verdict::without_steps(Outcome::Unreadable { said: said.clone() })
-            }
-            Read::Missing => Deciding::new(self, None, probe, now).decide(),
-            Read::Record { record, modified } => {
-                let end = End::of(record, *modified, now);
-                Deciding::new(self, Some((record.clone(), end)), probe, now).decide()
-            }
-            Read::Unknown { modified, .. } => {
-                let found = (record::unknown(*modified), End::untold(*modified));
-                Deciding::new(self, Some(found), probe, now).decide()
-            }
+/// What to do about what was read, given what the probe said.
+pub fn decide(action: &Action, found: &Found, probe: Probe, now: StoreTime) -> Verdict {
+    let (record, end) = match &found.lock {
+        LockFile::Missing => return Deciding::new(action, found, None, probe, now).decide(),
+        LockFile::Read { content: Content::Newer { version }, .. } => {
+            return Verdict::without_steps(Outcome::Newer { version: *version });
         }
-    }
+        LockFile::Unreadable { modified, said }
+            if modified.is_none_or(|modified| now < End::untold(modified).at) =>
+        {
+            return Verdict::without_steps(Outcome::Unreadable { said: said.clone() });
+        }
+        LockFile::Read { content: Content::Record(record), modified } => {
+            (record.clone(), End::of(record, *modified, now))
+        }
+        // A holder that is not known: damaged, or not readable although one sees when it was modified.
+        LockFile::Read { modified, .. } => (record::unknown(*modified), End::untold(*modified)),
+        LockFile::Unreadable { modified, .. } => {
+            let modified = modified.unwrap_or_default();
+            (record::unknown(modified), End::untold(modified))
+        }
+    };
+    Deciding::new(action, found, Some((record, end)), probe, now).decide()
 }
 
 impl Verdict {
-    /// The held file to close when a step has failed. It must not be removed: if `.lock` names it after all, because the
-    /// step took effect before it failed or the old `.lock` could not be removed, it then belongs to a dead holder, and
-    /// can be taken at once. (Who reads `.lock` again and does not find it named there may remove it.)
-    pub fn held(&self) -> Option<Fence> {
+    /// The held file that these steps are about.
+    pub(crate) fn held(&self) -> Option<Fence> {
         self.steps.iter().find_map(|step| match step {
-            Step::OpenHeld(fence) | Step::CloseHeld(fence) => Some(*fence),
+            IoStep::OpenHeld(fence) | IoStep::CloseHeld(fence) => Some(*fence),
             _ => None,
         })
     }
@@ -324,10 +266,17 @@ struct Deciding<'a> {
 }
 
 impl<'a> Deciding<'a> {
-    fn new(section: &'a Section, found: Option<(Record, End)>, probe: Probe, now: StoreTime) -> Self {
+    fn new(
+        action: &'a Action,
+        read: &Found,
+        found: Option<(Record, End)>,
+        probe: Probe,
+        now: StoreTime,
+    ) -> Self {
         let in_record = found.as_ref().and_then(|(record, _)| record.fence).map_or(0, Fence::get);
-        // A new or damaged guard: fences begin at the wall clock, so that they grow even if the folder was made anew.
-        let last_fence = section.last_fence.unwrap_or_else(|| now.as_millis()).max(in_record);
+        // A new or damaged guard: fences begin at the wall clock, so that they grow even if the folder was made anew. A
+        // guard that is whole may still be older than the record, when it came from a backup.
+        let last_fence = read.last_fence.unwrap_or_else(|| now.as_millis()).max(in_record);
         let dead = probe == Probe::Free;
         let skewed = found.as_ref().is_some_and(|(_, end)| end.skewed);
         let slot = match &found {
@@ -336,7 +285,7 @@ impl<'a> Deciding<'a> {
             Some((record, end)) => record::slot(record, if dead { now } else { end.at }, last_fence),
         };
         let found = found.map(|(record, _)| record);
-        Self { action: &section.action, found, slot, dead, skewed, last_fence, now }
+        Self { action, found, slot, dead, skewed, last_fence, now }
     }
 
     fn decide(self) -> Verdict {
@@ -345,7 +294,7 @@ impl<'a> Deciding<'a> {
             Action::TakeOver { seen, bid, reason } => self.take_over(*seen, bid, reason),
             Action::Renew { claim, ttl } => self.renew(*claim, *ttl),
             Action::Release(claim) => self.release(*claim),
-            Action::Commit(claim) => self.commit(*claim),
+            Action::Save { claim, call } => self.save(*claim, *call),
             Action::Look => self.look(),
         }
     }
@@ -364,12 +313,11 @@ impl<'a> Deciding<'a> {
             lease::Outcome::Granted { lease, extended } => {
                 let mut steps = Vec::new();
                 if !extended {
-                    let text = record::guard_text(decision.last_fence);
-                    steps.push(Step::StoreFence { text });
+                    steps.push(IoStep::WriteGuard(decision.last_fence));
                 }
-                steps.push(Step::OpenHeld(lease.fence));
+                steps.push(IoStep::OpenHeld(lease.fence));
                 steps.push(self.write(&lease, true));
-                steps.push(Step::SweepHeld { keep: lease.fence });
+                steps.push(IoStep::SweepHeld { keep: lease.fence });
                 self.verdict(steps, Outcome::Granted(self.grant(&lease, extended)))
             }
             lease::Outcome::Held(held) => self.verdict(Vec::new(), Outcome::Held(other(&held))),
@@ -393,23 +341,23 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    /// Whoever releases lets go of its held file in any case: if `.lock` stays, it belongs to a dead holder.
+    /// A release closes the held file in any case: if `.lock` stays, it belongs to a dead holder.
     fn release(&self, claim: Claim) -> Verdict {
-        let close = Step::CloseHeld(claim.fence);
+        let close = IoStep::CloseHeld(claim.fence);
         match self.ask(&Command::Release(claim)).outcome {
-            lease::Outcome::Released => self.verdict(vec![Step::RemoveLock, close], Outcome::Released),
-            // Expired, and nobody has come since: it may as well be gone.
+            lease::Outcome::Released => self.verdict(vec![IoStep::RemoveLock, close], Outcome::Released),
+            // Expired, and no other holder has come since: it may as well be gone.
             _ if self.loss(claim) == Loss::Expired => {
-                self.verdict(vec![Step::RemoveLock, close], Outcome::Lost(Loss::Expired))
+                self.verdict(vec![IoStep::RemoveLock, close], Outcome::Lost(Loss::Expired))
             }
             _ => self.verdict(vec![close], Outcome::Lost(self.loss(claim))),
         }
     }
 
     /// A holder may save as long as it could renew.
-    fn commit(&self, claim: Claim) -> Verdict {
+    fn save(&self, claim: Claim, call: CallId) -> Verdict {
         match self.ask(&Command::Renew { claim, ttl: None }).outcome {
-            lease::Outcome::Renewed(_) => self.verdict(Vec::new(), Outcome::MayCommit),
+            lease::Outcome::Renewed(_) => self.verdict(vec![IoStep::Save(call)], Outcome::Saved),
             _ => self.verdict(Vec::new(), Outcome::Lost(self.loss(claim))),
         }
     }
@@ -429,9 +377,9 @@ impl<'a> Deciding<'a> {
         lease::decide(&key(), &self.slot, command, &context)
     }
 
-    fn write(&self, lease: &Lease, held: bool) -> Step {
+    fn write(&self, lease: &Lease, held: bool) -> IoStep {
         let seq = self.found.as_ref().map_or(0, |record| record.seq).saturating_add(1);
-        Step::WriteLock(Record::of(lease, seq, held))
+        IoStep::WriteLock(Record::of(lease, seq, held))
     }
 
     fn grant(&self, lease: &Lease, extended: bool) -> Grant {
@@ -454,7 +402,7 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    fn verdict(&self, steps: Vec<Step>, outcome: Outcome) -> Verdict {
+    fn verdict(&self, steps: Vec<IoStep>, outcome: Outcome) -> Verdict {
         Verdict { steps, outcome, skewed: self.skewed }
     }
 }

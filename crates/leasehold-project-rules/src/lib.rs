@@ -18,6 +18,7 @@
 //! | `takeOverProjectLock` | `take_over(call, options, seen, reason, now)` | `Settle` |
 //! | `renewProjectLock` | `renew(call, lease_id, extend_by, now)` | `Settle` |
 //! | `releaseProjectLock` | `release(call, lease_id, force, now)` | `Settle` |
+//! | `commitProjectFile` | `claim(now)` before anything is written, then `save(call, claim, now)` | `Saved` |
 //! | manual refresh | `refresh(now)` | |
 //! | page frozen, or put into the back/forward cache; and back | `handle_frozen(now)`, `handle_resumed(now)` | |
 //!
@@ -25,23 +26,18 @@
 //!
 //! - `RequestWebLock{ticket, steal}`: request it; report `Granted`, `Unsupported`, `Denied` or, later, `Stolen`.
 //!   `DropWebLock(ticket)`: abort the request or release the lock. The machine counts the time itself.
-//! - `Guarded{ticket, action}`: one at a time and in order. Take the guard (an exclusive handle on [`root::file::GUARD`],
-//!   waiting at most a second or two, then `handle_io_error(GuardBusy)`); read `.lock` with its modification time and the
-//!   guard's text into [`guarded::Found`]; make a [`guarded::Section`]; if `section.probe()` names a fence, try to open its
-//!   held file exclusively (missing: `Unknown`); `section.decide(probe, now)`; do the steps in order; let the guard go;
-//!   `handle_guarded(ticket, verdict.outcome, verdict.skewed, now)`. If a step fails that may not (`may_fail`), stop there,
-//!   close the held file that `verdict.held()` names but do not remove it, and `handle_io_error`. If `OpenHeld` fails,
-//!   write `without_held`. The wall clock for `decide` is read under the guard.
+//! - `Io(step)`: one primitive step in the folder; report what came of it by `handle_io(reply, now)`. There is at most one
+//!   at a time. [`IoStep`] says what each one is, and [`Section`] in which order they come and what follows a failure.
 //! - `Emit(event)`: to every subscriber, as it is or through [`event::service`] / [`event::autosave`].
 //! - `Broadcast(news)`: to the other tabs, which call `handle_news`.
-//! - `Settle{call, answer}`: once per call.
+//! - `Settle{call, answer}` or `Saved{call, saved}`: once per call.
 //!
-//! A **save** is a guarded section too, run by the shell: ask `claim(now)` first (`None`: do not save), then in one guarded
-//! section `Section::new(Action::Commit(claim), found).decide(Probe::Unknown, now)`; on `MayCommit` swap the file before
-//! letting the guard go; report anything else by `handle_commit(claim, outcome, now)`, which makes the tab read-only.
+//! A **save** is a guarded section, too: `save` compares the claim and swaps the file under one guard, by the step
+//! `Save(call)`. The content never comes here: the shell has it, prepared aside or in memory. A refused save makes the tab
+//! read-only.
 //!
 //! The guard is never bypassed, held files are probed only under it, and the held file of a lease stays open from
-//! `OpenHeld` to `CloseHeld`. `docs/project-lock.md` says why each of these is needed.
+//! `OpenHeld` to `CloseHeld` or `DropHeld`. `docs/project-lock.md` says why each of these is needed.
 
 #![forbid(unsafe_code)]
 
@@ -55,11 +51,13 @@ pub mod machine;
 pub mod options;
 pub mod record;
 pub mod root;
+pub mod section;
 pub mod wire;
 
 pub use clock::{Clock, Now};
 pub use effect::{
-    CallId, Effect, Folder, IoError, IoKind, News, ReleaseReason, State, Surroundings, Ticket, WebLock,
+    CallId, Effect, Folder, IoError, IoKind, News, NotSaved, ReleaseReason, State, Surroundings, Ticket,
+    WebLock,
 };
 pub use event::Event;
 pub use fault::{Fault, Operation, ProjectLockError};
@@ -67,6 +65,7 @@ pub use lease::{Answer, Guarantee, ProjectLease, Settled};
 pub use machine::ProjectLock;
 pub use options::{Options, Profile, Strategy, Wanted};
 pub use root::Root;
+pub use section::{IoReply, IoStep, Section};
 
 /// The word for a value; every list is complete, and a test sees to it.
 fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {

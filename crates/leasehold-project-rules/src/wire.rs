@@ -10,11 +10,10 @@ use leasehold_core::time::whole_millis;
 
 use crate::event::{self, AutosaveEvent, Event, ServiceEvent};
 use crate::fault::Cause;
-use crate::guarded::Step;
-use crate::record::{Record, VERSION};
+use crate::record::{Record, VERSION, guard_text};
 use crate::root::file;
 use crate::shape;
-use crate::{Effect, News, ProjectLease, ProjectLockError, Settled};
+use crate::{Effect, IoStep, News, ProjectLease, ProjectLockError, Settled, Ticket};
 
 use self::shape::Shape;
 
@@ -87,14 +86,19 @@ shape! {
     }
 }
 
-impl From<&Effect> for EffectView {
-    fn from(effect: &Effect) -> Self {
-        match effect {
+impl EffectView {
+    /// A guarded section, for a page that runs it by itself.
+    pub fn guarded(ticket: Ticket) -> Self {
+        Self::Guarded { ticket: ticket.0 }
+    }
+
+    /// What the page is to do. The steps of sections and the answers to saves are not for a page that runs sections itself.
+    pub fn of(effect: &Effect) -> Option<Self> {
+        Some(match effect {
             Effect::RequestWebLock { ticket, steal } => {
                 Self::RequestWebLock { ticket: ticket.0, steal: *steal }
             }
             Effect::DropWebLock(ticket) => Self::DropWebLock { ticket: ticket.0 },
-            Effect::Guarded { ticket, .. } => Self::Guarded { ticket: ticket.0 },
             Effect::Emit(event) => Self::Emit { event: Box::new(event.into()) },
             Effect::Broadcast(news) => Self::Broadcast { news: news.into() },
             Effect::Settle { call, answer } => {
@@ -107,7 +111,8 @@ impl From<&Effect> for EffectView {
                 };
                 Self::Settle { call: call.0, lease, error }
             }
-        }
+            Effect::Io(_) | Effect::Saved { .. } => return None,
+        })
     }
 }
 
@@ -169,16 +174,18 @@ shape! {
     }
 }
 
-impl From<&Step> for StepView {
-    fn from(step: &Step) -> Self {
-        match step {
-            Step::StoreFence { text } => Self::StoreFence { text: text.clone() },
-            Step::OpenHeld(fence) => Self::OpenHeld { name: file::held(*fence) },
-            Step::WriteLock(record) => Self::WriteLock { record: record.into() },
-            Step::RemoveLock => Self::RemoveLock {},
-            Step::CloseHeld(fence) => Self::CloseHeld { name: file::held(*fence) },
-            Step::SweepHeld { keep } => Self::SweepHeld { keep: file::held(*keep) },
-        }
+impl StepView {
+    /// A step that was decided, unless the page takes it by itself.
+    pub fn of(step: &IoStep) -> Option<Self> {
+        Some(match step {
+            IoStep::WriteGuard(fence) => Self::StoreFence { text: guard_text(*fence) },
+            IoStep::OpenHeld(fence) => Self::OpenHeld { name: file::held(*fence) },
+            IoStep::WriteLock(record) => Self::WriteLock { record: record.into() },
+            IoStep::RemoveLock => Self::RemoveLock {},
+            IoStep::CloseHeld(fence) => Self::CloseHeld { name: file::held(*fence) },
+            IoStep::SweepHeld { keep } => Self::SweepHeld { keep: file::held(*keep) },
+            _ => return None,
+        })
     }
 }
 

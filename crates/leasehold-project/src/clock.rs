@@ -1,6 +1,6 @@
 //! Where a program's time comes from.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::time::whole_millis;
 use leasehold_core::{HolderTime, StoreTime};
@@ -10,6 +10,11 @@ use leasehold_project_rules::Now;
 pub trait Clock: Send + Sync + 'static {
     /// What they say now.
     fn now(&self) -> Now;
+
+    /// Waits for so long.
+    fn wait(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 /// The machine's own clocks.

@@ -1,19 +1,19 @@
 //! Runs the machine of the project lock on a folder: brings it the time, does what it says, and keeps what it tells.
 //! Nothing happens by itself here; a thread of its own does that for programs, and tests turn it by hand.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use leasehold_core::lease::Claim;
 use leasehold_core::{Fence, HolderTime, LeaseId, Reason, Ttl};
 use leasehold_project_rules::guarded::{Action, Outcome};
 use leasehold_project_rules::machine::ProjectLock;
 use leasehold_project_rules::{
-    Answer, CallId, Effect, Event, IoError, Now, Options, ProjectLease, ReleaseReason, State, Surroundings,
-    WebLock,
+    Answer, CallId, Effect, Event, IoError, IoStep, NotSaved, Now, Options, ProjectLease, ReleaseReason,
+    State, Surroundings, WebLock,
 };
 
 use crate::clock::Clock;
-use crate::section::{self, Folder};
+use crate::section::{self, Folder, ToSave};
 
 /// A machine, its folder and its clock.
 pub struct Driver<F: Folder, C: Clock> {
@@ -22,6 +22,9 @@ pub struct Driver<F: Folder, C: Clock> {
     clock: C,
     calls: u32,
     answers: VecDeque<(CallId, Answer)>,
+    /// What is to be saved, by the call that saves it.
+    to_save: BTreeMap<CallId, ToSave>,
+    saved: VecDeque<(CallId, Result<(), NotSaved>)>,
     events: VecDeque<Event>,
 }
 
@@ -29,7 +32,16 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     /// A machine that holds nothing.
     pub fn new(folder: F, clock: C, surroundings: Surroundings) -> Self {
         let machine = ProjectLock::new(surroundings);
-        Self { machine, folder, clock, calls: 0, answers: VecDeque::new(), events: VecDeque::new() }
+        Self {
+            machine,
+            folder,
+            clock,
+            calls: 0,
+            answers: VecDeque::new(),
+            to_save: BTreeMap::new(),
+            saved: VecDeque::new(),
+            events: VecDeque::new(),
+        }
     }
 
     /// Begins to take the lock.
@@ -37,7 +49,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         self.call(|machine, call, now| machine.acquire(call, options, now))
     }
 
-    /// Begins to take the lock from whoever has it.
+    /// Begins to take the lock from its holder.
     pub fn take_over(&mut self, options: &Options, seen: Option<Fence>, reason: Reason) -> CallId {
         self.call(|machine, call, now| machine.take_over(call, options, seen, reason, now))
     }
@@ -59,24 +71,33 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         self.call(|machine, call, now| machine.release(call, lease_id, ReleaseReason::default(), force, now))
     }
 
-    /// Writes a file of the project, if the lease is good: looked at under the guard that the file is swapped under.
-    pub fn save(&mut self, claim: Claim, name: &str, content: &[u8]) -> Result<Outcome, IoError> {
-        let outcome = section::save(&mut self.folder, claim, name, content, &self.clock)?;
-        self.machine.handle_commit(claim, &outcome, self.clock.now());
-        self.work();
-        Ok(outcome)
+    /// Begins to write a file of the project. It is written if the lease is good, which is checked under the guard that the
+    /// file is swapped under; [`poll_saved`](Self::poll_saved) says what came of it.
+    pub fn save(&mut self, claim: Claim, name: &str, content: &[u8]) -> CallId {
+        let to_save = (name.to_owned(), content.to_owned());
+        // The number of the next call.
+        self.to_save.insert(CallId(self.calls.wrapping_add(1)), to_save);
+        self.call(|machine, call, now| machine.save(call, claim, now))
     }
 
-    /// Does whatever is due by now.
+    /// Does what is due by now.
     pub fn turn(&mut self) {
         let now = self.clock.now();
         self.machine.handle_timeout(now);
         self.work();
     }
 
+    /// Finishes what is under way in the folder, such as the release of a guard that was dropped.
+    pub fn finish(&mut self) {
+        while let Some(due) = self.due().filter(|_| self.machine.is_in_section()) {
+            self.clock.wait(due.since(self.clock.now().steady));
+            self.turn();
+        }
+    }
+
     /// Who has the folder.
     pub fn look(&mut self) -> Result<Outcome, IoError> {
-        section::run(&mut self.folder, Action::Look, &self.clock).map(|verdict| verdict.outcome)
+        section::run(&mut self.folder, Action::Look, None, &self.clock).map(|conclusion| conclusion.outcome)
     }
 
     /// When [`turn`](Self::turn) has something to do.
@@ -89,6 +110,11 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         self.answers.pop_front()
     }
 
+    /// What came of the next save.
+    pub fn poll_saved(&mut self) -> Option<(CallId, Result<(), NotSaved>)> {
+        self.saved.pop_front()
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -99,7 +125,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         self.machine.state()
     }
 
-    /// The lease, as long as nobody has noticed that it is over.
+    /// The lease, until its end is noticed.
     pub fn lease(&self) -> Option<&ProjectLease> {
         self.machine.lease()
     }
@@ -132,15 +158,14 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     fn work(&mut self) {
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
-                Effect::Guarded { ticket, action } => {
-                    let ran = section::run(&mut self.folder, action, &self.clock);
+                Effect::Io(step) => {
+                    let to_save = match step {
+                        IoStep::Save(call) => self.to_save.get(&call),
+                        _ => None,
+                    };
+                    let reply = section::take_step(&mut self.folder, &step, to_save);
                     let now = self.clock.now();
-                    match ran {
-                        Ok(verdict) => {
-                            self.machine.handle_guarded(ticket, verdict.outcome, verdict.skewed, now);
-                        }
-                        Err(error) => self.machine.handle_io_error(ticket, &error, now),
-                    }
+                    self.machine.handle_io(reply, now);
                 }
                 // There are none outside of browsers.
                 Effect::RequestWebLock { ticket, .. } => {
@@ -149,6 +174,10 @@ impl<F: Folder, C: Clock> Driver<F, C> {
                 }
                 Effect::Emit(event) => self.events.push_back(event),
                 Effect::Settle { call, answer } => self.answers.push_back((call, answer)),
+                Effect::Saved { call, saved } => {
+                    self.to_save.remove(&call);
+                    self.saved.push_back((call, saved));
+                }
                 // Programs hear of each other by looking at the folder.
                 Effect::DropWebLock(_) | Effect::Broadcast(_) => {}
             }

@@ -9,23 +9,21 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use leasehold_core::lease::Claim;
 use leasehold_core::{Fence, Invalid, StoreTime};
-use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe, Verdict};
+use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe};
 use leasehold_project_rules::record::{self, Record};
 use leasehold_project_rules::root::{self, file};
-use leasehold_project_rules::{IoError, IoKind};
+use leasehold_project_rules::section::Conclusion;
+use leasehold_project_rules::{CallId, IoError};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::clock::{self, SystemClock};
 use crate::lock_file;
-use crate::section::{self, Folder, failed};
-
-/// How long the guard is waited for. Whoever has it holds it for milliseconds; longer means that it is stopped.
-const GUARD_PATIENCE: Duration = Duration::from_secs(2);
-const GUARD_PAUSE: Duration = Duration::from_millis(1);
+use crate::section::{self, Folder, GuardTry};
 
 /// What a file of the project is written to before it takes its place. Under the guard there is one at a time.
 const SAVE_TMP: &str = ".lock.save.tmp";
@@ -40,6 +38,8 @@ const PRIVATE: u32 = 0o600;
 pub struct ProjectFolder {
     path: PathBuf,
     handle: OwnedFd,
+    /// The guard, while this value is in a guarded section.
+    guard: Option<File>,
     /// The held files that this value keeps open, by fence.
     held: BTreeMap<Fence, File>,
 }
@@ -72,7 +72,7 @@ impl ProjectFolder {
         });
         root::check(names, &given.to_string_lossy())?;
         let handle = open_folder(rustix::fs::CWD, &path).map_err(|errno| refused(errno.into()))?;
-        Ok(Self { path, handle, held: BTreeMap::new() })
+        Ok(Self { path, handle, guard: None, held: BTreeMap::new() })
     }
 
     /// Where it is, links resolved.
@@ -82,12 +82,19 @@ impl ProjectFolder {
 
     /// Who has it, as far as a look tells. Changes nothing.
     pub fn look(&mut self) -> Result<Outcome, IoError> {
-        self.guarded(Action::Look).map(|verdict| verdict.outcome)
+        self.guarded(Action::Look).map(|conclusion| conclusion.outcome)
     }
 
     /// Runs a guarded section: takes the guard, reads, decides, does.
-    pub fn guarded(&mut self, action: Action) -> Result<Verdict, IoError> {
-        section::run(self, action, &SystemClock)
+    pub fn guarded(&mut self, action: Action) -> Result<Conclusion, IoError> {
+        section::run(self, action, None, &SystemClock)
+    }
+
+    /// Runs the guarded section of a save: the file is written if the claim is good.
+    pub fn guarded_save(&mut self, claim: Claim, name: &str, content: &[u8]) -> Result<Outcome, IoError> {
+        let to_save = (name.to_owned(), content.to_owned());
+        let action = Action::Save { claim, call: CallId(0) };
+        section::run(self, action, Some(&to_save), &SystemClock).map(|conclusion| conclusion.outcome)
     }
 
     fn is_still_there(&self, guard: &File) -> io::Result<bool> {
@@ -99,16 +106,15 @@ impl ProjectFolder {
         }
     }
 
-    /// The guard, if it can be locked at this moment.
-    fn locked(
-        &self,
-        guard: File,
-        try_lock: impl Fn(&File) -> Result<(), TryLockError>,
-    ) -> io::Result<Option<File>> {
-        match try_lock(&guard) {
-            // Somebody may have put another file in its place, which others would lock instead.
-            Ok(()) => Ok(self.is_still_there(&guard)?.then_some(guard)),
-            Err(TryLockError::WouldBlock) => Ok(None),
+    /// Keeps the guard, if it could be locked at this moment.
+    fn keep_guard(&mut self, guard: File, locked: Result<(), TryLockError>) -> io::Result<GuardTry> {
+        match locked {
+            // Another file may have been put in its place, which others would lock instead.
+            Ok(()) if self.is_still_there(&guard)? => {
+                self.guard = Some(guard);
+                Ok(GuardTry::Taken)
+            }
+            Ok(()) | Err(TryLockError::WouldBlock) => Ok(GuardTry::Busy),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
@@ -151,28 +157,37 @@ impl ProjectFolder {
 
 /// The kernel lets go of the guard when the file is closed, however that comes about.
 impl Folder for ProjectFolder {
-    type Guard = File;
-
-    fn take_guard(&self) -> Result<File, IoError> {
-        patiently(|| self.locked(self.shared(file::GUARD)?, File::try_lock))
+    fn take_guard(&mut self, look: bool) -> io::Result<GuardTry> {
+        if !look {
+            let guard = self.shared(file::GUARD)?;
+            let locked = guard.try_lock();
+            return self.keep_guard(guard, locked);
+        }
+        match self.read_only(file::GUARD) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(GuardTry::Absent),
+            opened => {
+                let guard = opened?;
+                let locked = guard.try_lock_shared();
+                self.keep_guard(guard, locked)
+            }
+        }
     }
 
-    fn guard_to_look(&self) -> Result<Option<File>, IoError> {
-        patiently(|| match self.read_only(file::GUARD) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(None)),
-            opened => Ok(self.locked(opened?, File::try_lock_shared)?.map(Some)),
-        })
+    fn read_guard(&mut self) -> io::Result<String> {
+        let bytes = read_bytes(self.guard.as_mut().ok_or_else(unguarded)?)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn read_guard(&self, guard: &mut File) -> io::Result<String> {
-        Ok(String::from_utf8_lossy(&read_bytes(guard)?).into_owned())
-    }
-
-    fn write_guard(&self, guard: &mut File, text: &str) -> io::Result<()> {
+    fn write_guard(&mut self, text: &str) -> io::Result<()> {
+        let guard = self.guard.as_mut().ok_or_else(unguarded)?;
         guard.seek(SeekFrom::Start(0))?;
         guard.write_all(text.as_bytes())?;
         guard.set_len(text.len() as u64)?;
         guard.sync_data()
+    }
+
+    fn drop_guard(&mut self) {
+        self.guard = None;
     }
 
     fn read_lock(&self) -> io::Result<LockFile> {
@@ -221,10 +236,9 @@ impl Folder for ProjectFolder {
 
     /// Removed first, then closed: who opens it in between finds it locked, or finds nothing.
     fn close_held(&mut self, fence: Fence) {
-        if let Some(held) = self.held.remove(&fence) {
-            let _ = rustix::fs::unlinkat(&self.handle, file::held(fence), AtFlags::empty());
-            drop(held);
-        }
+        let held = self.held.remove(&fence);
+        let _ = rustix::fs::unlinkat(&self.handle, file::held(fence), AtFlags::empty());
+        drop(held);
     }
 
     fn drop_held(&mut self, fence: Fence) {
@@ -297,23 +311,9 @@ fn refused(name: &str, errno: Errno) -> io::Error {
     }
 }
 
-/// Tries until it works, as long as somebody who is at work would have the guard.
-fn patiently<T>(attempt: impl Fn() -> io::Result<Option<T>>) -> Result<T, IoError> {
-    let start = Instant::now();
-    loop {
-        if let Some(done) = attempt().map_err(failed(IoKind::Open))? {
-            return Ok(done);
-        }
-        if start.elapsed() > GUARD_PATIENCE {
-            let said = format!(
-                "some program has had {} for {} s, and seems to have been stopped; let it go on, or end it",
-                file::GUARD,
-                GUARD_PATIENCE.as_secs()
-            );
-            return Err(IoError { kind: IoKind::GuardBusy, said });
-        }
-        std::thread::sleep(GUARD_PAUSE);
-    }
+/// A step that needs the guard came without it.
+fn unguarded() -> io::Error {
+    io::Error::other("the guard is not held")
 }
 
 /// Whose a file is, and who may do what with it.

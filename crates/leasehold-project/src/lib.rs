@@ -48,4 +48,4 @@ pub use leasehold_project_rules::{
     Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, State,
 };
 pub use project::{Project, ProjectGuard, SaveError};
-pub use section::Folder;
+pub use section::{Folder, GuardTry};

@@ -9,8 +9,8 @@ use leasehold_core::lease::Claim;
 use leasehold_core::{Fence, LeaseId, Owner, Reason, Ttl};
 use leasehold_project_rules::guarded::Outcome;
 use leasehold_project_rules::{
-    Answer, CallId, Event, Fault, Folder as Kind, IoError, Operation, Options, Profile, ProjectLease,
-    ProjectLockError, Settled, Strategy, Surroundings,
+    Answer, CallId, Event, Fault, Folder as Kind, IoError, NotSaved, Operation, Options, Profile,
+    ProjectLease, ProjectLockError, Settled, Strategy, Surroundings,
 };
 
 use crate::cancel::Cancel;
@@ -36,6 +36,8 @@ pub struct Project {
 enum Order {
     /// Begins a call; what becomes of it goes here.
     Call(Box<dyn FnOnce(&mut Native) -> CallId + Send>, Caller),
+    /// Begins a save; what becomes of it goes here.
+    Save(Box<dyn FnOnce(&mut Native) -> CallId + Send>, Sender<Result<(), NotSaved>>),
     /// Does something at once.
     Do(Box<dyn FnOnce(&mut Native) + Send>),
     Subscribe(Sender<Event>),
@@ -71,12 +73,21 @@ impl Drop for Caller {
 /// Why a file was not saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
-    /// The project is not this program's any more: whoever has it now may have saved since. Nothing was written.
+    /// The project is not this program's any more: its holder may have saved since. Nothing was written.
     #[error("not saved: the project is not ours any more; keep a draft, and acquire again")]
     Lost,
     /// It could not be written. What was there before is still there.
     #[error("not saved: {}; what was there before is still there", .0.said)]
     Folder(IoError),
+}
+
+impl From<NotSaved> for SaveError {
+    fn from(why: NotSaved) -> Self {
+        match why {
+            NotSaved::Lost(_) => Self::Lost,
+            NotSaved::Folder(error) => Self::Folder(error),
+        }
+    }
 }
 
 impl Project {
@@ -247,12 +258,10 @@ impl ProjectGuard {
     pub fn save(&self, name: &str, content: &[u8]) -> Result<(), SaveError> {
         let Some(claim) = self.claim() else { return Err(SaveError::Lost) };
         let (name, content) = (name.to_owned(), content.to_owned());
-        let saved = self.project.ask(move |driver| driver.save(claim, &name, &content));
-        match saved.unwrap_or_else(|| Err(gone())) {
-            Ok(Outcome::MayCommit) => Ok(()),
-            Ok(_) => Err(SaveError::Lost),
-            Err(error) => Err(SaveError::Folder(error)),
-        }
+        let (caller, saved) = mpsc::channel();
+        let begin = move |driver: &mut Native| driver.save(claim, &name, &content);
+        let _ = self.project.orders.send(Order::Save(Box::new(begin), caller));
+        saved.recv().unwrap_or_else(|_| Err(NotSaved::Folder(gone()))).map_err(SaveError::from)
     }
 
     /// Extends the lease now: by its usual time, or by another.
@@ -311,9 +320,10 @@ impl Drop for ProjectGuard {
     }
 }
 
-/// Keeps the lease until nobody is left who could want something. What was ordered before that is done.
+/// Keeps the lease until every [`Project`] and guard is dropped. What was ordered before that is done.
 fn keep(mut driver: Native, inbox: &Receiver<Order>) {
     let mut waiting: Vec<(CallId, Caller)> = Vec::new();
+    let mut saving: Vec<(CallId, Sender<Result<(), NotSaved>>)> = Vec::new();
     let mut listeners = Listeners::default();
     loop {
         match next(&driver, inbox) {
@@ -322,11 +332,12 @@ fn keep(mut driver: Native, inbox: &Receiver<Order>) {
                 caller.tell(Word::Begun(call));
                 waiting.push((call, caller));
             }
+            Ok(Order::Save(begin, caller)) => saving.push((begin(&mut driver), caller)),
             Ok(Order::Do(what)) => what(&mut driver),
             Ok(Order::Subscribe(listener)) => listeners.to_all.push(listener),
             Ok(Order::Watch(lease_id, listener)) => listeners.watch(&driver, lease_id, listener),
             Err(RecvTimeoutError::Timeout) => driver.turn(),
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return driver.finish(),
         }
         // Whoever is answered finds what led to it among the events.
         while let Some(event) = driver.poll_event() {
@@ -335,6 +346,11 @@ fn keep(mut driver: Native, inbox: &Receiver<Order>) {
         while let Some((call, answer)) = driver.poll_answer() {
             if let Some(at) = waiting.iter().position(|(known, _)| *known == call) {
                 waiting.swap_remove(at).1.tell(Word::Answered(answer));
+            }
+        }
+        while let Some((call, saved)) = driver.poll_saved() {
+            if let Some(at) = saving.iter().position(|(known, _)| *known == call) {
+                let _ = saving.swap_remove(at).1.send(saved);
             }
         }
     }

@@ -23,18 +23,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Fence, Owner, Reason, StoreTime};
-use leasehold_project_rules::guarded::{LockFile, Outcome, Probe};
+use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::Record;
 use leasehold_project_rules::{
-    Answer, CallId, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLockError,
-    Settled, State, Surroundings,
+    Answer, CallId, Event, Folder as Kind, IoKind, Now, Options, ProjectLease, ProjectLockError, Settled,
+    State, Surroundings,
 };
 
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::lock_file;
 use crate::project::SaveError;
-use crate::section::{self, Folder};
+use crate::section::{self, Folder, GuardTry};
 
 /// A clock that moves when it is told to, and at no other time. Clones are the same clock.
 #[derive(Clone, Debug)]
@@ -62,6 +62,10 @@ impl Clock for FakeClock {
     fn now(&self) -> Now {
         *self.inside()
     }
+
+    fn wait(&self, time: Duration) {
+        self.advance(time);
+    }
 }
 
 /// A project folder in memory. Clones are the same folder.
@@ -74,7 +78,9 @@ pub struct MockFolder {
 #[derive(Debug, Default)]
 struct Inside {
     lock: Option<(String, StoreTime)>,
-    guard: String,
+    /// The text of the guard, once there is one, and whether a program has it.
+    guard: Option<String>,
+    is_guarded: bool,
     /// The fences whose held files are there, and whether somebody has them open.
     held: BTreeMap<Fence, bool>,
     files: BTreeMap<String, Vec<u8>>,
@@ -98,7 +104,7 @@ impl MockFolder {
 
     /// Another program's view of the folder.
     pub fn open(&self) -> OpenedMock {
-        OpenedMock { folder: self.clone(), held: BTreeSet::new() }
+        OpenedMock { folder: self.clone(), held: BTreeSet::new(), has_guard: false }
     }
 
     /// The clock of the folder and of everybody who uses it.
@@ -149,10 +155,12 @@ impl MockFolder {
 pub struct OpenedMock {
     folder: MockFolder,
     held: BTreeSet<Fence>,
+    has_guard: bool,
 }
 
 impl Drop for OpenedMock {
     fn drop(&mut self) {
+        self.drop_guard();
         let mut inside = self.folder.inside();
         for fence in &self.held {
             inside.held.entry(*fence).and_modify(|open| *open = false);
@@ -161,29 +169,37 @@ impl Drop for OpenedMock {
 }
 
 impl Folder for OpenedMock {
-    type Guard = ();
-
-    fn take_guard(&self) -> Result<(), IoError> {
-        match &self.folder.inside().fault {
-            Some((kind @ (IoKind::GuardBusy | IoKind::Open), said)) => {
-                Err(IoError { kind: *kind, said: said.clone() })
-            }
-            _ => Ok(()),
+    fn take_guard(&mut self, look: bool) -> io::Result<GuardTry> {
+        self.folder.fails(IoKind::Open)?;
+        let is_stuck = self.folder.fails(IoKind::GuardBusy).is_err();
+        let mut inside = self.folder.inside();
+        if is_stuck || inside.is_guarded {
+            return Ok(GuardTry::Busy);
         }
+        if look && inside.guard.is_none() {
+            return Ok(GuardTry::Absent);
+        }
+        inside.guard.get_or_insert_default();
+        inside.is_guarded = true;
+        drop(inside);
+        self.has_guard = true;
+        Ok(GuardTry::Taken)
     }
 
-    fn guard_to_look(&self) -> Result<Option<()>, IoError> {
-        self.take_guard().map(Some)
+    fn read_guard(&mut self) -> io::Result<String> {
+        Ok(self.folder.inside().guard.clone().unwrap_or_default())
     }
 
-    fn read_guard(&self, _: &mut ()) -> io::Result<String> {
-        Ok(self.folder.inside().guard.clone())
-    }
-
-    fn write_guard(&self, _: &mut (), text: &str) -> io::Result<()> {
+    fn write_guard(&mut self, text: &str) -> io::Result<()> {
         self.folder.fails(IoKind::Write)?;
-        self.folder.inside().guard = text.to_owned();
+        self.folder.inside().guard = Some(text.to_owned());
         Ok(())
+    }
+
+    fn drop_guard(&mut self) {
+        if std::mem::take(&mut self.has_guard) {
+            self.folder.inside().is_guarded = false;
+        }
     }
 
     fn read_lock(&self) -> io::Result<LockFile> {
@@ -230,9 +246,8 @@ impl Folder for OpenedMock {
     }
 
     fn close_held(&mut self, fence: Fence) {
-        if self.held.remove(&fence) {
-            self.folder.inside().held.remove(&fence);
-        }
+        self.held.remove(&fence);
+        self.folder.inside().held.remove(&fence);
     }
 
     fn drop_held(&mut self, fence: Fence) {
@@ -281,7 +296,7 @@ impl FakeProject {
         self.lease_of(call)
     }
 
-    /// Takes the lock from whoever has it.
+    /// Takes the lock from its holder.
     pub fn take_over(&mut self, options: Options, reason: Reason) -> Result<ProjectLease, ProjectLockError> {
         let call = self.driver.take_over(&options, None, reason);
         self.lease_of(call)
@@ -302,10 +317,15 @@ impl FakeProject {
     /// Writes a file of the project, if the lease is good.
     pub fn save(&mut self, name: &str, content: &[u8]) -> Result<(), SaveError> {
         let Some(claim) = self.driver.claim() else { return Err(SaveError::Lost) };
-        match self.driver.save(claim, name, content) {
-            Ok(Outcome::MayCommit) => Ok(()),
-            Ok(_) => Err(SaveError::Lost),
-            Err(error) => Err(SaveError::Folder(error)),
+        let call = self.driver.save(claim, name, content);
+        loop {
+            let mut saved = std::iter::from_fn(|| self.driver.poll_saved());
+            if let Some((_, saved)) = saved.find(|(known, _)| *known == call) {
+                return saved.map_err(SaveError::from);
+            }
+            if !self.move_on() {
+                return Err(SaveError::Lost);
+            }
         }
     }
 
@@ -354,11 +374,19 @@ impl FakeProject {
             if let Some((_, answer)) = answers.into_iter().find(|(known, _)| *known == call) {
                 return answer;
             }
-            let Some(due) = self.driver.due() else { return Err(unanswered()) };
-            let now = self.driver.clock().now().steady;
-            self.driver.clock().advance(due.since(now));
-            self.turn();
+            if !self.move_on() {
+                return Err(unanswered());
+            }
         }
+    }
+
+    /// Moves the clock on to when something is due, and does it. Answers whether there was anything.
+    fn move_on(&mut self) -> bool {
+        let Some(due) = self.driver.due() else { return false };
+        let now = self.driver.clock().now().steady;
+        self.driver.clock().advance(due.since(now));
+        self.turn();
+        true
     }
 }
 

@@ -1,5 +1,6 @@
-//! A seeded world of tabs around one project folder, each with the real [`ProjectLock`]: Web Locks that come late, guarded
-//! sections that take their time, writes that fail, tabs that crash, stop, are frozen, and go on as if nothing had been.
+//! A seeded world of tabs around one project folder, each with the real [`ProjectLock`]: Web Locks that come late, steps in
+//! the folder that take their time or fail, done or not, tabs that crash, stop, are frozen, and go on as if nothing had
+//! been.
 //!
 //! The walk of [`crate::project`] sees every state of a small world; this one sees the whole machine, with its timers, in
 //! worlds that are too large for that. [`run`] says what was wrong, if anything was; the same seed gives the same world.
@@ -11,11 +12,11 @@ use leasehold_core::lease::Claim;
 use leasehold_core::name::{Owner, Reason};
 use leasehold_core::time::StoreTime;
 use leasehold_project_rules::event::{AutosaveEvent, autosave};
-use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Step, Verdict};
+use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record};
 use leasehold_project_rules::{
-    CallId, Effect, Event, Folder, IoError, IoKind, News, Now, Options, Profile, ProjectLock, ReleaseReason,
-    State, Surroundings, Ticket, WebLock,
+    CallId, Effect, Event, Folder, IoReply, IoStep, News, NotSaved, Now, Options, Profile, ProjectLock,
+    ReleaseReason, State, Surroundings, Ticket, WebLock,
 };
 use leasehold_store::random::Random;
 
@@ -28,9 +29,6 @@ const PEACE: u64 = 5 * 60_000;
 
 /// How long nobody may hold in peace: a tab that was stopped just before keeps the guard, if it had it, for up to 90 s.
 const LONGEST_GAP: u64 = 130_000;
-
-/// How long a shell waits for the guard.
-const GUARD_PATIENCE: u64 = 2_000;
 
 /// What a world saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,8 +90,10 @@ enum What {
     /// The application does something.
     Act,
     Timer,
-    /// The next bit of a guarded section.
+    /// The next step in the folder.
     Io,
+    /// A save that is not checked, under this fence.
+    UncheckedSave(u64),
     Web(u32, Web),
     News(u64, bool),
     Crash,
@@ -118,25 +118,16 @@ struct Tab {
     stopped: u64,
     has_web: bool,
     options: Options,
-    jobs: VecDeque<Job>,
-    io: Io,
+    /// The step in the folder that is under way.
+    io: Option<IoStep>,
+    /// The saves that are under way, and their fences.
+    saves: BTreeMap<u32, u64>,
+    /// The take-over that is under way.
+    forcing: Option<u32>,
     timer: Option<u64>,
     calls: BTreeSet<u32>,
     last: Option<AutosaveEvent>,
     readonly: bool,
-}
-
-#[derive(Clone, Debug)]
-enum Job {
-    Machine(Ticket, Action),
-    Save(Claim),
-}
-
-enum Io {
-    Idle,
-    Waiting { job: Job, since: u64 },
-    Deciding { job: Job },
-    Doing { job: Job, verdict: Verdict, done: usize },
 }
 
 struct World {
@@ -149,7 +140,7 @@ struct World {
     calls: u32,
     // The folder.
     lock: Option<(Record, u64)>,
-    guard_text: String,
+    last_fence: Option<u64>,
     guard: Option<usize>,
     held: BTreeMap<u64, Option<usize>>,
     // The Web Lock.
@@ -177,7 +168,7 @@ impl World {
             tabs: Vec::new(),
             calls: 0,
             lock: None,
-            guard_text: String::new(),
+            last_fence: None,
             guard: None,
             held: BTreeMap::new(),
             web: None,
@@ -213,8 +204,9 @@ impl World {
             stopped: 0,
             has_web: self.random.chance(600),
             options: Options { auto_resume, reentrant, ..Options::of(profile) },
-            jobs: VecDeque::new(),
-            io: Io::Idle,
+            io: None,
+            saves: BTreeMap::new(),
+            forcing: None,
             timer: None,
             calls: BTreeSet::new(),
             last: None,
@@ -263,6 +255,7 @@ impl World {
                 });
             }
             What::Io => self.io(at),
+            What::UncheckedSave(fence) => self.save(at, fence),
             What::Web(ticket, web) => {
                 let what = match web {
                     Web::Granted => WebLock::Granted,
@@ -300,6 +293,7 @@ impl World {
             }
             (None, _) if dice < 42 && now.wall.as_millis() < START + TROUBLE => {
                 tab.calls.insert(call.0);
+                tab.forcing = Some(call.0);
                 tab.machine.take_over(call, &tab.options, None, Reason::default(), now);
             }
             (None, _) if dice > 95 => tab.machine.abort(CallId(call.0.saturating_sub(1)), now),
@@ -313,8 +307,7 @@ impl World {
             }
             (Some(_), _) if dice < 70 => {
                 if let Some(claim) = tab.machine.claim(now) {
-                    tab.jobs.push_back(Job::Save(claim));
-                    self.plan(at, 3, What::Io);
+                    self.begin_save(at, call, claim);
                 }
             }
             _ => {}
@@ -370,7 +363,7 @@ impl World {
 
     fn hear(&mut self, at: usize, fence: u64, acquired: bool) {
         let Ok(fence) = leasehold_core::Fence::new(fence) else { return };
-        let Ok(owner) = Owner::parse("somebody") else { return };
+        let Ok(owner) = Owner::parse("another tab") else { return };
         let news =
             if acquired { News::Acquired { owner, fence, why: None } } else { News::Released { fence } };
         let now = self.time();
@@ -397,9 +390,9 @@ impl World {
         match effect {
             Effect::RequestWebLock { ticket, steal } => self.request_web(at, ticket, steal),
             Effect::DropWebLock(ticket) => self.drop_web(at, ticket),
-            Effect::Guarded { ticket, action } => {
-                self.with(at, |tab| tab.jobs.push_back(Job::Machine(ticket, action)));
-                self.plan(at, 3, What::Io);
+            Effect::Io(step) => {
+                self.with(at, |tab| tab.io = Some(step));
+                self.plan(at, 4, What::Io);
             }
             Effect::Emit(event) => self.heard(at, &event),
             Effect::Broadcast(news) => {
@@ -414,12 +407,20 @@ impl World {
                     }
                 }
             }
-            Effect::Settle { call, .. } => {
-                let known = self.tabs.get_mut(at).is_some_and(|tab| tab.calls.remove(&call.0));
-                if !known {
-                    self.is_wrong(&format!("tab {at}: call {} was answered twice, or never made", call.0));
-                }
+            Effect::Settle { call, .. } => self.answered(at, call),
+            Effect::Saved { call, saved } => {
+                self.counts.refused += u64::from(matches!(saved, Err(NotSaved::Lost(_))));
+                self.answered(at, call);
             }
+        }
+    }
+
+    fn answered(&mut self, at: usize, call: CallId) {
+        let Some(tab) = self.tabs.get_mut(at) else { return };
+        tab.saves.remove(&call.0);
+        tab.forcing = tab.forcing.filter(|forcing| *forcing != call.0);
+        if !tab.calls.remove(&call.0) {
+            self.is_wrong(&format!("tab {at}: call {} was answered twice, or never made", call.0));
         }
     }
 
@@ -483,112 +484,108 @@ impl World {
         }
     }
 
-    // --- guarded sections, bit by bit ---
+    // --- the folder, step by step ---
+
+    /// The application saves. In an unfenced world it believes what it knew when it began.
+    fn begin_save(&mut self, at: usize, call: CallId, claim: Claim) {
+        let now = self.time();
+        if self.unfenced {
+            return self.plan(at, 12, What::UncheckedSave(claim.fence.get()));
+        }
+        self.with(at, |tab| {
+            tab.calls.insert(call.0);
+            tab.saves.insert(call.0, claim.fence.get());
+            tab.machine.save(call, claim, now);
+        });
+    }
 
     fn io(&mut self, at: usize) {
         let Some(tab) = self.tabs.get_mut(at) else { return };
-        let io = match std::mem::replace(&mut tab.io, Io::Idle) {
-            Io::Idle => match tab.jobs.pop_front() {
-                Some(job) => Io::Waiting { job, since: self.now },
-                None => return,
-            },
-            Io::Waiting { job, .. } if self.guard.is_none() => {
-                self.guard = Some(at);
-                Io::Deciding { job }
-            }
-            Io::Waiting { job, since } if self.now > since + GUARD_PATIENCE => {
-                let error = IoError { kind: IoKind::GuardBusy, said: "busy".into() };
-                return self.report(at, &job, Err(error));
-            }
-            Io::Waiting { job, since } => {
-                self.plan_at(at, self.now + 7, What::Io);
-                Io::Waiting { job, since }
-            }
-            Io::Deciding { job } => self.decide(job),
-            Io::Doing { job, verdict, done } => return self.step(at, job, verdict, done),
-        };
-        let waits = matches!(io, Io::Waiting { since, .. } if since < self.now);
-        self.with(at, |tab| tab.io = io);
-        if !waits {
-            self.plan(at, 4, What::Io);
+        let Some(step) = tab.io.take() else { return };
+        if tab.forcing.is_some() {
+            // The holder whose lock is taken may believe in it until it has looked.
+            self.forced_until = self.now + 30_000;
         }
+        let reply = self.take_step(at, &step);
+        let now = self.time();
+        self.with(at, |tab| tab.machine.handle_io(reply, now));
     }
 
-    fn decide(&self, job: Job) -> Io {
-        let action = match &job {
-            Job::Machine(_, action) => action.clone(),
-            Job::Save(claim) => Action::Commit(*claim),
-        };
-        let lock = match &self.lock {
+    /// Takes a step. In trouble a write may fail, done or not, and the tab may be stopped between any two.
+    fn take_step(&mut self, at: usize, step: &IoStep) -> IoReply {
+        let writes = matches!(
+            step,
+            IoStep::WriteGuard(_)
+                | IoStep::OpenHeld(_)
+                | IoStep::WriteLock(_)
+                | IoStep::RemoveLock
+                | IoStep::Save(_)
+        );
+        if writes && self.troubled() && self.random.chance(4) {
+            self.plan(at, 3, What::Stop { notice: false });
+        }
+        let fails = writes && self.troubled() && self.random.chance(20);
+        let happens = !fails || self.random.chance(500);
+        let reply = if happens { self.do_step(at, step) } else { IoReply::Done };
+        if fails { IoReply::Failed { said: "no space".into() } } else { reply }
+    }
+
+    fn do_step(&mut self, at: usize, step: &IoStep) -> IoReply {
+        if !matches!(step, IoStep::ReadGuard | IoStep::ReadLock | IoStep::TakeGuard { .. }) {
+            self.tell(at, &format!("{step:?}"));
+        }
+        match step {
+            IoStep::TakeGuard { .. } if self.guard.is_some() => return IoReply::Busy,
+            IoStep::TakeGuard { .. } => self.guard = Some(at),
+            IoStep::ReadGuard => return IoReply::Guard(self.last_fence),
+            IoStep::ReadLock => return IoReply::Lock(self.read_lock()),
+            IoStep::ProbeHeld(fence) => {
+                return IoReply::Probe(match self.held.get(&fence.get()) {
+                    None => Probe::Unknown,
+                    Some(None) => Probe::Free,
+                    Some(Some(_)) => Probe::Busy,
+                });
+            }
+            IoStep::WriteGuard(fence) => self.last_fence = Some(*fence),
+            IoStep::OpenHeld(fence) => {
+                self.held.insert(fence.get(), Some(at));
+            }
+            IoStep::WriteLock(record) => {
+                self.lock = Some((record.clone(), self.now));
+                self.written(at, record);
+            }
+            IoStep::RemoveLock => self.lock = None,
+            IoStep::Save(call) => {
+                let fence = self.tabs.get(at).and_then(|tab| tab.saves.get(&call.0)).copied();
+                self.save(at, fence.unwrap_or(0));
+            }
+            IoStep::CloseHeld(fence) => {
+                if let Some(Some(other)) = self.held.remove(&fence.get()).filter(|it| *it != Some(at)) {
+                    self.is_wrong(&format!("tab {at} closes the held file of tab {other}"));
+                }
+            }
+            IoStep::DropHeld(fence) => {
+                let held = self.held.get_mut(&fence.get()).filter(|holder| **holder == Some(at));
+                held.into_iter().for_each(|holder| *holder = None);
+            }
+            IoStep::SweepHeld { keep } => {
+                self.held.retain(|fence, holder| *fence == keep.get() || holder.is_some());
+            }
+            IoStep::DropGuard => self.guard = self.guard.filter(|holder| *holder != at),
+        }
+        if self.guard != Some(at) && *step != IoStep::DropGuard {
+            self.is_wrong(&format!("tab {at} does {step:?} without the guard"));
+        }
+        IoReply::Done
+    }
+
+    fn read_lock(&self) -> LockFile {
+        match &self.lock {
             None => LockFile::Missing,
             Some((record, modified)) => LockFile::Read {
                 content: Content::Record(record.clone()),
                 modified: StoreTime::from_millis(*modified),
             },
-        };
-        let section = Section::new(action, &Found { lock, guard: self.guard_text.clone() });
-        let probe = match section.probe().map(|fence| self.held.get(&fence.get())) {
-            None | Some(None) => Probe::Unknown,
-            Some(Some(None)) => Probe::Free,
-            Some(Some(Some(_))) => Probe::Busy,
-        };
-        let verdict = section.decide(probe, StoreTime::from_millis(self.now));
-        Io::Doing { job, verdict, done: 0 }
-    }
-
-    fn step(&mut self, at: usize, job: Job, verdict: Verdict, done: usize) {
-        if matches!(job, Job::Machine(_, Action::TakeOver { .. })) {
-            // The one that had it may believe in it until it has looked.
-            self.forced_until = self.now + 30_000;
-        }
-        let Some(step) = verdict.steps.get(done).cloned() else {
-            self.guard = None;
-            let commits = verdict.outcome == Outcome::MayCommit || self.unfenced;
-            if let Job::Save(claim) = &job
-                && commits
-            {
-                self.save(at, claim);
-            }
-            return self.report(at, &job, Ok((verdict.outcome, verdict.skewed)));
-        };
-        if self.troubled() && self.random.chance(4) {
-            self.plan(at, 3, What::Stop { notice: false });
-        }
-        let fails = self.troubled() && !step.may_fail() && self.random.chance(20);
-        let happens = !fails || self.random.chance(500);
-        if happens {
-            self.do_step(at, &step);
-        }
-        if fails {
-            if let Some(fence) = verdict.held() {
-                self.held.entry(fence.get()).and_modify(|holder| *holder = None);
-            }
-            self.guard = None;
-            let error = IoError { kind: IoKind::Write, said: "no space".into() };
-            return self.report(at, &job, Err(error));
-        }
-        self.with(at, |tab| tab.io = Io::Doing { job, verdict, done: done + 1 });
-        self.plan(at, 4, What::Io);
-    }
-
-    fn do_step(&mut self, at: usize, step: &Step) {
-        self.tell(at, &format!("{step:?}"));
-        match step {
-            Step::StoreFence { text } => self.guard_text.clone_from(text),
-            Step::OpenHeld(fence) => {
-                self.held.insert(fence.get(), Some(at));
-            }
-            Step::WriteLock(record) => {
-                self.lock = Some((record.clone(), self.now));
-                self.written(at, record);
-            }
-            Step::RemoveLock => self.lock = None,
-            Step::CloseHeld(fence) => {
-                self.held.remove(&fence.get());
-            }
-            Step::SweepHeld { keep } => {
-                self.held.retain(|fence, holder| *fence == keep.get() || holder.is_some());
-            }
         }
     }
 
@@ -602,35 +599,12 @@ impl World {
         }
     }
 
-    fn save(&mut self, at: usize, claim: &Claim) {
+    fn save(&mut self, at: usize, fence: u64) {
         self.counts.saved += 1;
-        if claim.fence.get() < self.newest {
+        if fence < self.newest {
             let newest = self.newest;
-            self.is_wrong(&format!("tab {at} saved with fence {} after {newest} was granted", claim.fence));
+            self.is_wrong(&format!("tab {at} saved with fence {fence} after {newest} was granted"));
         }
-    }
-
-    fn report(&mut self, at: usize, job: &Job, done: Result<(Outcome, bool), IoError>) {
-        let now = self.time();
-        let refused = matches!(&done, Ok((Outcome::Lost(_), _)));
-        if !matches!((job, &done), (Job::Save(_), Ok((Outcome::MayCommit, _)))) {
-            self.tell(at, &format!("{job:?} came to {done:?}"));
-        }
-        let Some(tab) = self.tabs.get_mut(at) else { return };
-        tab.io = Io::Idle;
-        match (job, done) {
-            (Job::Machine(ticket, _), Ok((outcome, skewed))) => {
-                tab.machine.handle_guarded(*ticket, outcome, skewed, now);
-            }
-            (Job::Machine(ticket, _), Err(error)) => tab.machine.handle_io_error(*ticket, &error, now),
-            (Job::Save(claim), Ok((outcome, _))) => {
-                self.counts.refused += u64::from(refused);
-                tab.machine.handle_commit(*claim, &outcome, now);
-            }
-            (Job::Save(_), Err(_)) => {}
-        }
-        self.drain(at);
-        self.plan(at, 2, What::Io);
     }
 
     // --- what must hold ---

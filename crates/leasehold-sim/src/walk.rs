@@ -17,8 +17,8 @@ pub struct Walk {
 /// from the state before. Of the states seen, only a hash of 64 bits is kept.
 pub fn walk<State: Hash, Move: Display>(
     start: State,
-    successors: impl Fn(&State) -> Vec<(Move, State)>,
-    wrong: impl Fn(&State, &State) -> Option<String>,
+    mut successors: impl FnMut(&State) -> Vec<(Move, State)>,
+    mut wrong: impl FnMut(&State, &State) -> Option<String>,
 ) -> Walk {
     let mut known = HashSet::from([hash(&start)]);
     let mut came_from: Vec<(usize, Option<Move>)> = vec![(0, None)];

@@ -7,9 +7,9 @@ use leasehold_core::name::{Invalid, Reason};
 use leasehold_core::time::{StoreTime, whole_millis};
 use leasehold_core::{Fence, LeaseId, Owner};
 use leasehold_project_rules::event::Event;
-use leasehold_project_rules::guarded::{Action, Found, LockFile, Outcome, Probe, Section, Verdict};
+use leasehold_project_rules::guarded::{self, Action, Found, LockFile, Outcome, Probe, Verdict};
 use leasehold_project_rules::options::{lease_time, release_reason};
-use leasehold_project_rules::record::Content;
+use leasehold_project_rules::record::{Content, read_guard};
 use leasehold_project_rules::root::check_save;
 use leasehold_project_rules::wire::{EffectView, ErrorView, StepView};
 use leasehold_project_rules::{
@@ -53,7 +53,7 @@ struct Entered {
     purpose: Purpose,
     action: Action,
     guard: String,
-    read: Option<Section>,
+    read: Option<Found>,
 }
 
 /// What a guarded section is for.
@@ -191,7 +191,7 @@ impl Machine {
                 if self.lock.claim(now) != Some(claim) {
                     return Ok(Answer { error: Some(self.stale()), ..Answer::default() });
                 }
-                self.enter(Purpose::Save(claim), Action::Commit(claim), guard);
+                self.enter(Purpose::Save(claim), Action::Save { claim, call: CallId(0) }, guard);
                 Ok(Answer::default())
             }
             Request::LockMissing {} => self.read(LockFile::Missing),
@@ -237,21 +237,22 @@ impl Machine {
     /// `.lock` was read: which held file is to be looked at?
     fn read(&mut self, lock: LockFile) -> Result<Answer, Wrong> {
         let entered = self.section.as_mut().ok_or("no section was entered")?;
-        let section = Section::new(entered.action.clone(), &Found { lock, guard: entered.guard.clone() });
-        let probe = section.probe().map(Fence::get);
-        entered.read = Some(section);
+        let found = Found { lock, last_fence: read_guard(&entered.guard) };
+        let probe = guarded::probe(&entered.action, &found).map(Fence::get);
+        entered.read = Some(found);
         Ok(Answer { probe, ..Answer::default() })
     }
 
     /// The held file was looked at: what is to be done?
     fn decide(&mut self, probe: Probe, now: Now) -> Result<Answer, Wrong> {
-        let Entered { purpose, read, .. } = self.section.take().ok_or("no section was entered")?;
-        let verdict = read.ok_or(".lock was not read")?.decide(probe, now.wall);
-        let steps = verdict.steps.iter().map(StepView::from).collect();
+        let Entered { purpose, action, read, .. } = self.section.take().ok_or("no section was entered")?;
+        let found = read.ok_or(".lock was not read")?;
+        let verdict = guarded::decide(&action, &found, probe, now.wall);
+        let steps = verdict.steps.iter().filter_map(StepView::of).collect();
         let mut answer = Answer { steps, ..Answer::default() };
         match purpose {
             Purpose::Machine(ticket) => self.decided.push((ticket, verdict)),
-            Purpose::Save(_) if verdict.outcome == Outcome::MayCommit => {}
+            Purpose::Save(_) if verdict.outcome == Outcome::Saved => {}
             Purpose::Save(claim) => {
                 self.lock.handle_commit(claim, &verdict.outcome, now);
                 answer.error = Some(match &verdict.outcome {
@@ -274,16 +275,17 @@ impl Machine {
     }
 
     fn drain(&mut self, answer: &mut Answer, now: Now) {
+        while let Some((ticket, action)) = self.lock.take_section() {
+            answer.effects.push(EffectView::guarded(ticket));
+            self.wanted.push((ticket, action));
+        }
         while let Some(effect) = self.lock.poll_effect() {
             if let (Some(error), Effect::Emit(Event::ReadonlyEntered { last_error, .. })) =
                 (&mut answer.error, &effect)
             {
                 *error = last_error.into();
             }
-            answer.effects.push((&effect).into());
-            if let Effect::Guarded { ticket, action } = effect {
-                self.wanted.push((ticket, action));
-            }
+            answer.effects.extend(EffectView::of(&effect));
         }
         answer.timeout_ms = self.lock.poll_timeout().map(|at| whole_millis(at.since(now.steady)));
     }

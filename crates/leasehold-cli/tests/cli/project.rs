@@ -117,7 +117,7 @@ fn project_says_that_a_guard_is_stuck() {
     for command in ["lock", "status", "unlock"] {
         let refused = run(&folder, &["project", command, "house"]);
         assert_eq!(refused.code, 1, "{}", refused.out);
-        let expected = "error: unavailable(guard-busy): some program has had .lock.guard for 2 s";
+        let expected = "error: unavailable(guard-busy): another tab or program has had .lock.guard for 2 s";
         assert!(refused.err.starts_with(expected), "{command}: {}", refused.err);
     }
 }

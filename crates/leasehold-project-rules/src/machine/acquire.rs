@@ -231,7 +231,7 @@ impl ProjectLock {
             WebLock::Stolen if !waits => acquiring.web = None,
             WebLock::Unsupported => self.fall_back(Fault::NoWebLocks, None, now),
             WebLock::Denied { said } => self.fall_back(Fault::Denied, Some(said), now),
-            WebLock::TimedOut | WebLock::Stolen => self.fall_back(Fault::Denied, None, now),
+            WebLock::Stolen => self.fall_back(Fault::Denied, None, now),
         }
     }
 

@@ -6,6 +6,8 @@ mod acquire;
 mod hold;
 mod queue;
 mod release;
+mod save;
+mod sections;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use acquire::{Acquiring, Wish};
 use hold::Holding;
 use queue::{Queue, Readonly};
 use release::{Cleanup, Releasing};
+use sections::{Purpose, Sections};
 
 use leasehold_core::lease::Claim;
 use leasehold_core::name::{self, Fence, LeaseId, Owner};
@@ -28,6 +31,7 @@ use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::{Action, Loss, Outcome};
 use super::lease::{Answer, ProjectLease, Settled};
 use super::options::{Options, Profile};
+use super::section::IoReply;
 
 /// How long after its deadline a holder notices that only if nothing of it ran: it was frozen, or its machine slept.
 const OVERSLEPT: Duration = Duration::from_secs(1);
@@ -38,8 +42,9 @@ const OVERSLEPT: Duration = Duration::from_secs(1);
 /// - **getters** ([`state`](Self::state), [`lease`](Self::lease), [`claim`](Self::claim), [`is_held`](Self::is_held)) change
 ///   nothing; those that depend on time take it, so that a tab that was asleep finds out before its next act;
 /// - **commands** ([`acquire`](Self::acquire), [`take_over`](Self::take_over), [`abort`](Self::abort),
-///   [`renew`](Self::renew), [`release`](Self::release), [`refresh`](Self::refresh)) are what the application wants;
-/// - **`handle_*`** tell it what came in: an answer to an effect, a timer, news, a frozen page;
+///   [`renew`](Self::renew), [`release`](Self::release), [`save`](Self::save), [`refresh`](Self::refresh)) are what the
+///   application wants;
+/// - **`handle_*`** say what came in: an answer to an effect, a timer, news, a frozen page;
 /// - **`poll_*`** say what to do: after every command and `handle_*`, drain [`poll_effect`](Self::poll_effect), then set a
 ///   timer for [`poll_timeout`](Self::poll_timeout).
 #[derive(Clone, Debug)]
@@ -50,11 +55,11 @@ pub struct ProjectLock {
     lease_ids: u64,
     phase: Phase,
     out: Out,
-    /// Releases that nobody waits for: of what was lost, or granted to a call that had been given up.
+    /// Releases without a caller: of what was lost, or granted to a call that had been given up.
     cleanups: Vec<Cleanup>,
-    /// What became of the last lease, for who asks about it later.
+    /// What became of the last lease, for a later call about it.
     over: Option<(LeaseId, Over)>,
-    /// Who wanted the lock while the lease was being released.
+    /// The calls that wanted the lock while the lease was being released.
     waiting: Vec<Wish>,
     frozen: bool,
     /// The last fence that this tab gave itself, for where no folder counts them.
@@ -81,11 +86,11 @@ impl ProjectLock {
     /// A machine that holds nothing.
     pub fn new(surroundings: Surroundings) -> Self {
         Self {
-            surroundings,
             profile: Profile::default(),
             lease_ids: 0,
             phase: Phase::Idle,
-            out: Out::default(),
+            out: Out { sections: Sections::new(&surroundings.seed), ..Out::default() },
+            surroundings,
             cleanups: Vec::new(),
             over: None,
             waiting: Vec::new(),
@@ -115,7 +120,7 @@ impl ProjectLock {
         }
     }
 
-    /// The lease, as long as nobody has noticed that it is over.
+    /// The lease, until its end is noticed.
     pub fn lease(&self) -> Option<&ProjectLease> {
         match &self.phase {
             Phase::Holding(holding) => Some(&holding.lease),
@@ -126,6 +131,11 @@ impl ProjectLock {
     /// Whether this tab may act on its lease at `now`.
     pub fn is_held(&self, now: Now) -> bool {
         matches!(&self.phase, Phase::Holding(holding) if now.steady < holding.stop_at)
+    }
+
+    /// Whether a guarded section is under way, or is to follow.
+    pub fn is_in_section(&self) -> bool {
+        self.out.sections.is_busy()
     }
 
     /// What a save is checked with, if this tab may save at `now`.
@@ -141,8 +151,8 @@ impl ProjectLock {
         self.want(Wish { call, options: *options, take_over: None }, now);
     }
 
-    /// Takes the lock from whoever has it: the one with the fence that the taker saw, or whoever it is. An acquire of this
-    /// tab that still waits is answered with the same lease, which one release ends.
+    /// Takes the lock from its holder: the one with the fence that the taker saw, or any. An acquire of this tab that still
+    /// waits is answered with the same lease, which one release ends.
     pub fn take_over(
         &mut self,
         call: CallId,
@@ -167,7 +177,7 @@ impl ProjectLock {
         self.begin_asked_renewal(call, lease_id, extend_by, now);
     }
 
-    /// Gives the lease back. `force` does not wait for whoever else uses it in this tab, nor for the next retry; what is
+    /// Gives the lease back. `force` does not wait for other users of it in this tab, nor for the next retry; what is
     /// compared before `.lock` is removed stays the same.
     pub fn release(&mut self, call: CallId, lease_id: LeaseId, reason: ReleaseReason, force: bool, now: Now) {
         self.wake(now);
@@ -195,6 +205,18 @@ impl ProjectLock {
             _ if what == WebLock::Granted => self.out.push(Effect::DropWebLock(ticket)),
             _ => {}
         }
+    }
+
+    /// What came of the [`IoStep`](crate::IoStep) that was polled.
+    pub fn handle_io(&mut self, reply: IoReply, now: Now) {
+        self.out.sections.handle(reply, now);
+        self.go_on_with_section(now);
+    }
+
+    /// The next guarded section, for a shell that runs it by itself instead of polling its steps: it reports by
+    /// `handle_guarded`, `handle_io_error` and `handle_commit`.
+    pub fn take_section(&mut self) -> Option<(Ticket, Action)> {
+        self.out.sections.take()
     }
 
     /// What a guarded section came to.
@@ -230,7 +252,7 @@ impl ProjectLock {
         }
     }
 
-    /// What a save's own check in the guarded section came to. `MayCommit` needs no report, and does no harm.
+    /// What a save's own check in the guarded section came to.
     pub fn handle_commit(&mut self, claim: Claim, outcome: &Outcome, now: Now) {
         self.expire(now);
         if self.lease().is_none_or(|lease| claim_of(lease) != claim) {
@@ -249,6 +271,7 @@ impl ProjectLock {
         if self.frozen {
             return;
         }
+        self.out.sections.handle_timeout(now);
         self.clean_up_again(now);
         match &self.phase {
             Phase::Idle => {}
@@ -303,7 +326,8 @@ impl ProjectLock {
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.out.effects.pop_front()
+        let effect = self.out.effects.pop_front();
+        effect.or_else(|| self.out.sections.poll_step().map(Effect::Io))
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
@@ -318,7 +342,8 @@ impl ProjectLock {
             Phase::Releasing(releasing) => releasing.timeout(),
             Phase::Readonly(readonly) => readonly.timeout(),
         };
-        self.cleanups.iter().filter_map(Cleanup::timeout).chain(timeout).min()
+        let section = self.out.sections.poll_timeout();
+        self.cleanups.iter().filter_map(Cleanup::timeout).chain(timeout).chain(section).min()
     }
 
     // --- what several of them need ---
@@ -439,6 +464,7 @@ fn millis(duration: Duration) -> String {
 #[derive(Clone, Debug, Default)]
 struct Out {
     effects: VecDeque<Effect>,
+    sections: Sections,
     tickets: u32,
 }
 
@@ -454,7 +480,7 @@ impl Out {
 
     fn guarded(&mut self, action: Action) -> Ticket {
         let ticket = self.ticket();
-        self.push(Effect::Guarded { ticket, action });
+        self.sections.push(Purpose::Machine(ticket), action);
         ticket
     }
 

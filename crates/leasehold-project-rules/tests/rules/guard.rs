@@ -4,9 +4,11 @@ use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_project_rules::guarded::{
-    Action, After, Found, LockFile, Loss, Outcome, Probe, Section, Step, Verdict,
+    self, Action, After, Found, LockFile, Loss, Outcome, Probe, Verdict, probe,
 };
 use leasehold_project_rules::record::{Content, Member, Members, Record, guard_text, read_guard};
+
+use leasehold_project_rules::{CallId, IoStep, Section};
 
 use super::world::{START, foreign};
 
@@ -29,15 +31,19 @@ fn bid(byte: u8) -> Bid {
 
 fn found(content: &Content, modified: u64) -> Found {
     let lock = LockFile::Read { content: content.clone(), modified: at(modified) };
-    Found { lock, guard: guard_text(7) }
+    Found { lock, last_fence: Some(7) }
 }
 
 fn empty() -> Found {
-    Found { lock: LockFile::Missing, guard: String::new() }
+    Found { lock: LockFile::Missing, last_fence: None }
 }
 
 fn decide(action: Action, found: &Found, probe: Probe, now: u64) -> Verdict {
-    Section::new(action, found).decide(probe, at(now))
+    guarded::decide(&action, found, probe, at(now))
+}
+
+fn save(claim: Claim) -> Action {
+    Action::Save { claim, call: CallId(1) }
 }
 
 fn acquire(found: &Found, now: u64) -> Verdict {
@@ -56,12 +62,12 @@ fn after(verdict: &Verdict, before: &Found, modified: u64) -> Found {
     let mut now = before.clone();
     for step in &verdict.steps {
         match step {
-            Step::StoreFence { text } => now.guard.clone_from(text),
-            Step::WriteLock(record) => {
+            IoStep::WriteGuard(fence) => now.last_fence = Some(*fence),
+            IoStep::WriteLock(record) => {
                 let content = Content::Record(record.clone());
                 now.lock = LockFile::Read { content, modified: at(modified) };
             }
-            Step::RemoveLock => now.lock = LockFile::Missing,
+            IoStep::RemoveLock => now.lock = LockFile::Missing,
             _ => {}
         }
     }
@@ -178,10 +184,8 @@ fn damaged_newer_and_unreadable_are_told_apart() {
     let newer = found(&Content::of(&newer), 0);
     assert_eq!(acquire(&newer, START).outcome, Outcome::Newer { version: 2 });
     assert_eq!(acquire(&newer, START).steps, [], "it is not touched");
-    let unreadable = |modified| Found {
-        lock: LockFile::Unreadable { modified, said: "EIO".into() },
-        guard: guard_text(7),
-    };
+    let unreadable =
+        |modified| Found { lock: LockFile::Unreadable { modified, said: "EIO".into() }, last_fence: Some(7) };
     let said = Outcome::Unreadable { said: "EIO".into() };
     assert_eq!(acquire(&unreadable(None), START).outcome, said);
     assert_eq!(acquire(&unreadable(Some(at(START))), START + 27_999).outcome, said);
@@ -217,57 +221,49 @@ fn free_when_modification_time_and_content_are_both_older_than_28_s() {
 #[test]
 fn a_dead_holders_lease_is_taken_at_once_and_a_busy_ones_is_not() {
     let (found, claim) = held();
-    let section = Section::new(Action::Acquire(bid(2)), &found);
-    assert_eq!(section.probe(), Some(claim.fence));
-    let now = at(START + 1);
-    assert!(matches!(section.decide(Probe::Busy, now).outcome, Outcome::Held(_)));
-    assert!(matches!(section.decide(Probe::Unknown, now).outcome, Outcome::Held(_)));
-    let (fence, from) = granted(&section.decide(Probe::Free, now));
+    let other = Action::Acquire(bid(2));
+    assert_eq!(probe(&other, &found), Some(claim.fence));
+    let said = |probe, now| decide(other.clone(), &found, probe, now);
+    let now = START + 1;
+    assert!(matches!(said(Probe::Busy, now).outcome, Outcome::Held(_)));
+    assert!(matches!(said(Probe::Unknown, now).outcome, Outcome::Held(_)));
+    let (fence, from) = granted(&said(Probe::Free, now));
     assert_eq!((fence, from), (claim.fence.get() + 1, Some(After::Dead)));
     // A frozen holder keeps its handle: its time decides.
-    let late = section.decide(Probe::Busy, at(START + 28_000));
+    let late = said(Probe::Busy, START + 28_000);
     assert_eq!(granted(&late).1, Some(After::Expired));
     // Nobody probes its own file, nor one that the record does not name.
-    assert_eq!(Section::new(Action::Acquire(bid(1)), &found).probe(), None);
-    assert_eq!(Section::new(Action::Commit(claim), &found).probe(), None);
-    assert_eq!(
-        Section::new(Action::Acquire(bid(2)), &super::guard::found(&foreign(START), START)).probe(),
-        None
-    );
+    assert_eq!(probe(&Action::Acquire(bid(1)), &found), None);
+    assert_eq!(probe(&save(claim), &found), None);
+    assert_eq!(probe(&other, &super::guard::found(&foreign(START), START)), None);
 }
 
 #[test]
 fn the_fence_goes_into_the_guard_first_then_the_held_file_then_the_lock() {
     let verdict = acquire(&found(&foreign(0), 0), START);
     let fence = Fence::new(8).unwrap();
-    let [Step::StoreFence { text }, Step::OpenHeld(held), Step::WriteLock { .. }, Step::SweepHeld { keep }] =
-        verdict.steps.as_slice()
+    let [
+        IoStep::WriteGuard(guard),
+        IoStep::OpenHeld(held),
+        IoStep::WriteLock(record),
+        IoStep::SweepHeld { keep },
+    ] = verdict.steps.as_slice()
     else {
         panic!("{verdict:?}")
     };
-    assert_eq!((read_guard(text), *held, *keep), (Some(8), fence, fence));
-    let fails: Vec<bool> = verdict.steps.iter().map(Step::may_fail).collect();
-    assert_eq!(fails, [false, true, false, true]);
-}
-
-#[test]
-fn a_lock_without_a_held_file_says_so() {
-    let verdict = acquire(&empty(), START);
-    let Some(Step::WriteLock(record)) = verdict.steps.get(2) else { panic!("{verdict:?}") };
+    assert_eq!((*guard, *held, record.fence, *keep), (8, fence, Some(fence), fence));
     assert!(record.held);
-    let without = Content::Record(Record { held: false, ..record.clone() });
-    assert_eq!(Section::new(Action::Look, &found(&without, START)).probe(), None);
 }
 
 #[test]
 fn law_02_deleting_or_damaging_the_lock_never_resets_the_fence() {
     let (found, claim) = held();
     for lock in [LockFile::Missing, LockFile::Read { content: Content::Damaged, modified: at(0) }] {
-        let found = Found { lock, guard: found.guard.clone() };
+        let found = Found { lock, ..found };
         assert_eq!(granted(&acquire(&found, START + 60_000)).0, claim.fence.get() + 1);
     }
     // Without its guard, the record's own fence counts; without either, the clock does.
-    let torn = Found { lock: found.lock.clone(), guard: found.guard.chars().take(20).collect() };
+    let torn = Found { last_fence: None, ..found };
     let next = decide(Action::Acquire(bid(2)), &torn, Probe::Unknown, START + 60_000);
     assert!(granted(&next).0 > claim.fence.get());
     assert!(granted(&acquire(&empty(), START + 60_000)).0 > claim.fence.get());
@@ -278,7 +274,7 @@ fn law_02_deleting_or_damaging_the_lock_never_resets_the_fence() {
 #[test]
 fn law_02_a_whole_but_stale_guard_never_beats_the_fence_in_the_record() {
     let (found, claim) = held();
-    let stale = Found { lock: found.lock, guard: guard_text(7) };
+    let stale = Found { last_fence: Some(7), ..found };
     let bids = [
         (Action::Acquire(bid(2)), Probe::Unknown, START + 60_000),
         (Action::Acquire(bid(2)), Probe::Free, START + 1),
@@ -289,7 +285,7 @@ fn law_02_a_whole_but_stale_guard_never_beats_the_fence_in_the_record() {
         let next = claim.fence.get() + 1;
         assert_eq!(granted(&verdict).0, next, "{action:?}");
         let stored = verdict.steps.iter().find_map(|step| match step {
-            Step::StoreFence { text } => read_guard(text),
+            IoStep::WriteGuard(fence) => Some(*fence),
             _ => None,
         });
         assert_eq!(stored, Some(next), "{action:?}: the guard is right again");
@@ -317,19 +313,21 @@ fn law_05_renew_release_and_commit_compare_lease_id_and_fence() {
     let other_id = Claim { lease_id: id(9), ..claim };
     let other_fence = Claim { fence: Fence::new(claim.fence.get() + 1).unwrap(), ..claim };
     for stranger in [other_id, other_fence] {
-        for action in [renew(stranger), Action::Release(stranger), Action::Commit(stranger)] {
+        for action in [renew(stranger), Action::Release(stranger), save(stranger)] {
             let verdict = decide(action, &found, Probe::Unknown, START + 1);
             assert_eq!(verdict.outcome, Outcome::Lost(Loss::Replaced));
-            let touches = |step: &Step| matches!(step, Step::WriteLock { .. } | Step::RemoveLock);
+            let touches =
+                |step: &IoStep| matches!(step, IoStep::WriteLock(_) | IoStep::RemoveLock | IoStep::Save(_));
             assert!(!verdict.steps.iter().any(touches), "{verdict:?}");
         }
     }
     let now = START + 27_999;
     assert!(matches!(decide(renew(claim), &found, Probe::Unknown, now).outcome, Outcome::Renewed(_)));
-    assert_eq!(decide(Action::Commit(claim), &found, Probe::Unknown, now).outcome, Outcome::MayCommit);
+    let saved = decide(save(claim), &found, Probe::Unknown, now);
+    assert_eq!((saved.outcome, saved.steps), (Outcome::Saved, vec![IoStep::Save(CallId(1))]));
     let released = decide(Action::Release(claim), &found, Probe::Unknown, now);
     assert_eq!(released.outcome, Outcome::Released);
-    assert_eq!(released.steps, [Step::RemoveLock, Step::CloseHeld(claim.fence)]);
+    assert_eq!(released.steps, [IoStep::RemoveLock, IoStep::CloseHeld(claim.fence)]);
 }
 
 #[test]
@@ -337,12 +335,12 @@ fn an_expired_lease_is_never_revived_nor_committed_under() {
     let (found, claim) = held();
     let now = START + 28_000;
     let ttl = Ttl::from_secs(30).unwrap();
-    for action in [Action::Renew { claim, ttl }, Action::Commit(claim)] {
+    for action in [Action::Renew { claim, ttl }, save(claim)] {
         let verdict = decide(action, &found, Probe::Unknown, now);
         assert_eq!((verdict.outcome, verdict.steps), (Outcome::Lost(Loss::Expired), vec![]));
     }
     let gone = Found { lock: LockFile::Missing, ..found };
-    let verdict = decide(Action::Commit(claim), &gone, Probe::Unknown, START + 1);
+    let verdict = decide(save(claim), &gone, Probe::Unknown, START + 1);
     assert_eq!(verdict.outcome, Outcome::Lost(Loss::Missing));
 }
 
@@ -351,7 +349,7 @@ fn law_07_a_repeated_acquire_gives_the_same_lease() {
     let (found, claim) = held();
     let again = acquire(&found, START + 5_000);
     assert_eq!(granted(&again), (claim.fence.get(), None));
-    assert!(!again.steps.iter().any(|step| matches!(step, Step::StoreFence { .. })), "{again:?}");
+    assert!(!again.steps.iter().any(|step| matches!(step, IoStep::WriteGuard(_))), "{again:?}");
 }
 
 #[test]
@@ -381,6 +379,6 @@ fn looking_changes_nothing() {
 fn nothing_in_a_debug_shows_a_lease_id() {
     let (found, claim) = held();
     let verdict = decide(Action::Acquire(bid(2)), &found, Probe::Free, START);
-    let shown = format!("{found:?} {verdict:?} {:?}", Section::new(Action::Commit(claim), &found));
+    let shown = format!("{found:?} {verdict:?} {:?}", Section::new(save(claim), 0));
     assert!(!shown.contains(&claim.lease_id.reveal()) && !shown.contains(&id(2).reveal()), "{shown}");
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold_core::lease::Claim;
-use leasehold_core::name::{Fence, Reason};
+use leasehold_core::name::Reason;
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
-use leasehold_project_rules::guarded::{Action, Grant, Loss, Outcome};
 use leasehold_project_rules::options::{Wanted, heartbeat_of, usable};
 use leasehold_project_rules::{
-    CallId, Effect, Folder, Guarantee, Now, Options, Profile, ReleaseReason, Settled, State, Strategy, fault,
+    CallId, Effect, Folder, Guarantee, IoReply, IoStep, NotSaved, Now, Options, Profile, ReleaseReason,
+    Settled, State, Strategy, fault,
 };
 
 use super::world::{START, Trouble, Web, World, foreign};
@@ -281,11 +281,58 @@ fn a_refused_save_makes_the_tab_read_only() {
     let mut world = World::new(&[Web::Works]);
     world.acquire(0, &autosave());
     let claim = world.tabs[0].machine.claim(world.time()).unwrap();
-    world.tab(0, |machine, _, now| machine.handle_commit(claim, &Outcome::MayCommit, now));
+    let call = save(&mut world, 0, claim);
+    assert_eq!((&world.tabs[0].saved[&call], world.folder.saves), (&Ok(()), 1));
     assert!(world.holds(0));
-    world.tab(0, |machine, _, now| machine.handle_commit(claim, &Outcome::Lost(Loss::Replaced), now));
+    world.folder.lock = Some((foreign(world.now), world.now));
+    let call = save(&mut world, 0, claim);
+    assert_eq!((refusal(&world, 0, call), world.folder.saves), ("lease-stale", 1));
     assert!(!world.holds(0));
     assert_eq!(world.tabs[0].machine.state(), State::Readonly);
+}
+
+fn save(world: &mut World, tab: usize, claim: Claim) -> u32 {
+    world.tab(tab, |machine, call, now| machine.save(call, claim, now))
+}
+
+/// The code with which a save was refused.
+fn refusal(world: &World, tab: usize, call: u32) -> &'static str {
+    match &world.tabs[tab].saved[&call] {
+        Err(NotSaved::Lost(error)) => error.code(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// `.lock` could not be read for a moment, and a program on disk heard that its lease was lost.
+#[test]
+fn a_save_that_cannot_read_the_lock_loses_nothing() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &autosave());
+    let claim = world.tabs[0].machine.claim(world.time()).unwrap();
+    for trouble in [Trouble::Read, Trouble::Open] {
+        world.folder.trouble = Some(trouble);
+        let call = save(&mut world, 0, claim);
+        assert!(matches!(world.tabs[0].saved[&call], Err(NotSaved::Folder(_))), "{trouble:?}");
+    }
+    assert!(world.holds(0));
+    assert_eq!(world.folder.saves, 0);
+}
+
+/// A program's save waited for the guard until its own deadline had passed, and was made all the same: its `.lock` lasts
+/// a little longer than its holder may act on it.
+#[test]
+fn a_save_that_waits_past_the_holders_deadline_is_called_off() {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &autosave());
+    let claim = world.tabs[0].machine.claim(world.time()).unwrap();
+    world.folder.guarded_by = Some(7);
+    world.sleep(25_500);
+    let call = save(&mut world, 0, claim);
+    assert!(world.tabs[0].saved.is_empty(), "it waits for the guard");
+    world.folder.guarded_by = None;
+    world.sleep(500);
+    world.advance(0);
+    assert_eq!((refusal(&world, 0, call), world.folder.saves), ("lease-stale", 0));
 }
 
 // --- one tab ---
@@ -376,21 +423,14 @@ fn law_08_a_late_answer_does_not_bring_a_lost_lease_back() {
     for (answered, held) in [(25_999, true), (26_000, false)] {
         let mut world = World::new(&[Web::Unsupported]);
         world.acquire(0, &autosave());
-        let lease = world.lease(0);
+        world.now = START + 16_000;
+        let now = world.time();
+        world.tabs[0].machine.handle_timeout(now);
+        let asked = steps_up_to(&mut world, 0, &IoStep::DropGuard);
+        assert!(asked.iter().any(|step| matches!(step, IoStep::WriteLock(_))), "{asked:?}");
+        world.folder.guarded_by = None;
         let machine = &mut world.tabs[0].machine;
-        machine.handle_timeout(Now::both(START + 16_000));
-        let sent = std::iter::from_fn(|| machine.poll_effect()).find_map(|effect| match effect {
-            Effect::Guarded { ticket, .. } => Some(ticket),
-            _ => None,
-        });
-        let grant = Grant {
-            lease_id: lease.lease_id,
-            fence: lease.fence,
-            ttl: lease.ttl,
-            at: StoreTime::from_millis(START + 16_000),
-            after: None,
-        };
-        machine.handle_guarded(sent.unwrap(), Outcome::Renewed(grant), false, Now::both(START + answered));
+        machine.handle_io(IoReply::Done, Now::both(START + answered));
         assert_eq!(machine.is_held(Now::both(START + answered)), held, "answered after {answered} ms");
         assert_eq!(machine.state() == State::Readonly, !held);
         // The deadline counts from when the request was sent, 16 s, not from when it was answered.
@@ -399,26 +439,35 @@ fn law_08_a_late_answer_does_not_bring_a_lost_lease_back() {
     }
 }
 
+/// Takes the steps of a tab until this one is asked for, and no further.
+fn steps_up_to(world: &mut World, tab: usize, last: &IoStep) -> Vec<IoStep> {
+    let (mut steps, now) = (Vec::new(), world.time());
+    while let Some(effect) = world.tabs[tab].machine.poll_effect() {
+        let Effect::Io(step) = effect else { continue };
+        steps.push(step.clone());
+        if step == *last {
+            break;
+        }
+        let reply = world.folder.take_step(tab, &step, world.now);
+        world.tabs[tab].machine.handle_io(reply, now);
+    }
+    steps
+}
+
 #[test]
 fn law_08_a_grant_that_comes_after_its_deadline_is_given_back() {
     let mut world = World::new(&[Web::Unsupported]);
     let now = world.time();
+    let options = Options { strategy: Strategy::FileLock, ..autosave() };
+    world.tabs[0].machine.acquire(CallId(1), &options, now);
+    steps_up_to(&mut world, 0, &IoStep::DropGuard);
+    assert!(world.folder.lock.is_some());
+    world.folder.guarded_by = None;
     let machine = &mut world.tabs[0].machine;
-    machine.acquire(CallId(1), &Options { strategy: Strategy::FileLock, ..autosave() }, now);
-    let asked = std::iter::from_fn(|| machine.poll_effect()).find_map(|effect| match effect {
-        Effect::Guarded { ticket, action: Action::Acquire(bid) } => Some((ticket, bid)),
-        _ => None,
-    });
-    let (ticket, bid) = asked.unwrap();
-    let fence = Fence::new(1).unwrap();
-    let grant = Grant { lease_id: bid.lease_id, fence, ttl: bid.ttl, at: now.wall, after: None };
-    machine.handle_guarded(ticket, Outcome::Granted(grant), false, Now::both(START + 26_000));
+    machine.handle_io(IoReply::Done, Now::both(START + 26_000));
     assert_eq!((machine.lease(), machine.state()), (None, State::BackingOff));
-    let given_back = std::iter::from_fn(|| machine.poll_effect()).any(|effect| {
-        let claim = Claim { lease_id: bid.lease_id, fence };
-        matches!(effect, Effect::Guarded { action: Action::Release(back), .. } if back == claim)
-    });
-    assert!(given_back);
+    world.settle();
+    assert_eq!((world.folder.lock.clone(), world.folder.held.len()), (None, 0));
 }
 
 #[test]
@@ -453,7 +502,10 @@ fn a_guard_that_is_stuck_is_visible_and_never_bypassed() {
     let mut world = World::new(&[Web::Works]);
     world.folder.trouble = Some(Trouble::GuardBusy);
     let call = world.acquire(0, &autosave());
-    world.advance(1_500);
+    // Three attempts of two seconds, and half a second and a whole one between them.
+    world.advance(7_400);
+    assert!(!world.tabs[0].answers.contains_key(&call));
+    world.advance(200);
     assert_eq!(world.code(0, call), "acquire-timeout");
     assert!(world.heard(0, "lock").join("\n").contains("unavailable(guard-busy)"));
     assert_eq!(world.folder.lock, None);

@@ -4,5 +4,6 @@
 
 mod guard;
 mod machine;
+mod section;
 mod tables;
 mod world;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::{LeaseId, Owner};
-use leasehold_project_rules::guarded::{Found, LockFile, Outcome, Probe, Section, Step};
-use leasehold_project_rules::record::{Content, Record};
+use leasehold_project_rules::guarded::{LockFile, Probe};
+use leasehold_project_rules::record::{Content, Record, guard_text, read_guard};
 use leasehold_project_rules::wire::DialectsView;
 use leasehold_project_rules::{
-    Answer, CallId, Effect, Event, Folder as Kind, IoError, IoKind, Now, Options, ProjectLease, ProjectLock,
-    ReleaseReason, Settled, Surroundings, Ticket, WebLock,
+    Answer, CallId, Effect, Event, Folder as Kind, IoReply, IoStep, NotSaved, Now, Options, ProjectLease,
+    ProjectLock, ReleaseReason, Settled, Surroundings, Ticket, WebLock,
 };
 
 /// When every world begins: 2026-11-15T13:00:00Z.
@@ -31,17 +31,25 @@ pub enum Trouble {
     Read,
     Write,
     Remove,
+    /// Held files cannot be opened.
+    Held,
+    /// Writing `.lock` is reported as failed, and has happened.
+    WriteUnknown,
 }
 
 #[derive(Default)]
 pub struct Folder {
     pub lock: Option<(Content, u64)>,
     pub guard: String,
-    /// Who has which held file open; nobody when the tab is gone.
+    /// Which tab is in a guarded section.
+    pub guarded_by: Option<usize>,
+    /// Which tab has which held file open; none when the tab is gone.
     pub held: BTreeMap<u64, Option<usize>>,
     pub trouble: Option<Trouble>,
     /// Every name that was written or removed.
     pub touched: Vec<String>,
+    /// How many files were saved.
+    pub saves: u32,
 }
 
 pub struct Tab {
@@ -49,6 +57,7 @@ pub struct Tab {
     pub web: Web,
     pub events: Vec<Event>,
     pub answers: BTreeMap<u32, Answer>,
+    pub saved: BTreeMap<u32, Result<(), NotSaved>>,
     alive: bool,
 }
 
@@ -78,6 +87,7 @@ impl World {
             web: *web,
             events: Vec::new(),
             answers: BTreeMap::new(),
+            saved: BTreeMap::new(),
             alive: true,
         };
         Self {
@@ -170,6 +180,7 @@ impl World {
     /// The tab is closed, or crashes.
     pub fn kill(&mut self, tab: usize) {
         self.tabs[tab].alive = false;
+        self.folder.guarded_by = self.folder.guarded_by.filter(|holder| *holder != tab);
         self.folder
             .held
             .values_mut()
@@ -210,13 +221,9 @@ impl World {
                     self.web_lock = None;
                 }
             }
-            Effect::Guarded { ticket, action } => {
-                let done = self.folder.run(tab, &action, self.now);
-                let machine = &mut self.tabs[tab].machine;
-                match done {
-                    Ok((outcome, skewed)) => machine.handle_guarded(ticket, outcome, skewed, now),
-                    Err(error) => machine.handle_io_error(ticket, &error, now),
-                }
+            Effect::Io(step) => {
+                let reply = self.folder.take_step(tab, &step, self.now);
+                self.tabs[tab].machine.handle_io(reply, now);
             }
             Effect::Emit(event) => self.tabs[tab].events.push(event),
             Effect::Broadcast(news) => {
@@ -229,6 +236,10 @@ impl World {
             Effect::Settle { call, answer } => {
                 let twice = self.tabs[tab].answers.insert(call.0, answer);
                 assert_eq!(twice, None, "call {} was answered twice", call.0);
+            }
+            Effect::Saved { call, saved } => {
+                let twice = self.tabs[tab].saved.insert(call.0, saved);
+                assert_eq!(twice, None, "save {} was answered twice", call.0);
             }
         }
     }
@@ -287,21 +298,77 @@ impl World {
 }
 
 impl Folder {
-    /// A guarded section, as a shell runs it.
-    fn run(
-        &mut self,
-        tab: usize,
-        action: &leasehold_project_rules::guarded::Action,
-        now: u64,
-    ) -> Result<(Outcome, bool), IoError> {
-        let fails = |kind, said: &str| Err(IoError { kind, said: said.into() });
-        match self.trouble {
-            Some(Trouble::GuardBusy) => return fails(IoKind::GuardBusy, "NoModificationAllowedError"),
-            Some(Trouble::Open) => return fails(IoKind::Open, "NotAllowedError"),
-            Some(Trouble::Read) if self.lock.is_none() => return fails(IoKind::Read, "NotReadableError"),
-            _ => {}
+    /// One step, as a shell takes it.
+    pub fn take_step(&mut self, tab: usize, step: &IoStep, now: u64) -> IoReply {
+        if let Some(said) = self.refuses(step) {
+            return IoReply::Failed { said: said.into() };
         }
-        let lock = match &self.lock {
+        match step {
+            IoStep::TakeGuard { .. } => {
+                if self.trouble == Some(Trouble::GuardBusy) || self.guarded_by.is_some() {
+                    return IoReply::Busy;
+                }
+                self.guarded_by = Some(tab);
+            }
+            IoStep::ReadGuard => return IoReply::Guard(read_guard(&self.guard)),
+            IoStep::ReadLock => return IoReply::Lock(self.read_lock()),
+            IoStep::ProbeHeld(fence) => {
+                return IoReply::Probe(match self.held.get(&fence.get()) {
+                    None => Probe::Unknown,
+                    Some(None) => Probe::Free,
+                    Some(Some(_)) => Probe::Busy,
+                });
+            }
+            IoStep::WriteGuard(fence) => {
+                self.guard = guard_text(*fence);
+                self.touched.push(".lock.guard".into());
+            }
+            IoStep::OpenHeld(fence) => {
+                self.held.insert(fence.get(), Some(tab));
+            }
+            IoStep::WriteLock(record) => {
+                self.touched.push(".lock".into());
+                self.lock = Some((Content::Record(record.clone()), now));
+                if self.trouble == Some(Trouble::WriteUnknown) {
+                    return IoReply::Failed { said: "UnknownError".into() };
+                }
+            }
+            IoStep::RemoveLock => {
+                self.touched.push(".lock".into());
+                self.lock = None;
+            }
+            IoStep::Save(_) => self.saves += 1,
+            IoStep::CloseHeld(fence) => {
+                let others = self.held.get(&fence.get()).is_some_and(|it| it.is_some_and(|it| it != tab));
+                assert!(!others, "{step:?} is another tab's");
+                self.held.remove(&fence.get());
+            }
+            IoStep::DropHeld(fence) => {
+                let held = self.held.get_mut(&fence.get()).filter(|holder| **holder == Some(tab));
+                held.into_iter().for_each(|holder| *holder = None);
+            }
+            IoStep::SweepHeld { keep } => {
+                self.held.retain(|fence, holder| *fence == keep.get() || holder.is_some());
+            }
+            IoStep::DropGuard => self.guarded_by = None,
+        }
+        assert_eq!(self.guarded_by.is_none(), *step == IoStep::DropGuard, "{step:?} needs the guard");
+        IoReply::Done
+    }
+
+    fn refuses(&self, step: &IoStep) -> Option<&'static str> {
+        match (self.trouble?, step) {
+            (Trouble::Open, IoStep::TakeGuard { .. }) => Some("NotAllowedError"),
+            (Trouble::Read, IoStep::ReadGuard) if self.lock.is_none() => Some("NotReadableError"),
+            (Trouble::Write, IoStep::WriteLock(_) | IoStep::RemoveLock) => Some("QuotaExceededError"),
+            (Trouble::Remove, IoStep::RemoveLock) => Some("QuotaExceededError"),
+            (Trouble::Held, IoStep::OpenHeld(_)) => Some("NoModificationAllowedError"),
+            _ => None,
+        }
+    }
+
+    fn read_lock(&self) -> LockFile {
+        match &self.lock {
             None => LockFile::Missing,
             Some((_, modified)) if self.trouble == Some(Trouble::Read) => LockFile::Unreadable {
                 modified: Some(StoreTime::from_millis(*modified)),
@@ -310,58 +377,7 @@ impl Folder {
             Some((content, modified)) => {
                 LockFile::Read { content: content.clone(), modified: StoreTime::from_millis(*modified) }
             }
-        };
-        let section = Section::new(action.clone(), &Found { lock, guard: self.guard.clone() });
-        let probe = match section.probe().map(|fence| self.held.get(&fence.get())) {
-            None | Some(None) => Probe::Unknown,
-            Some(Some(None)) => Probe::Free,
-            Some(Some(Some(_))) => Probe::Busy,
-        };
-        let verdict = section.decide(probe, StoreTime::from_millis(now));
-        if let Err(error) = self.perform(tab, &verdict.steps, now) {
-            if let Some(fence) = verdict.held() {
-                self.held.insert(fence.get(), None);
-            }
-            return Err(error);
         }
-        Ok((verdict.outcome, verdict.skewed))
-    }
-
-    fn perform(&mut self, tab: usize, steps: &[Step], now: u64) -> Result<(), IoError> {
-        for step in steps {
-            let refused = match step {
-                Step::WriteLock { .. } => self.trouble == Some(Trouble::Write),
-                Step::RemoveLock => matches!(self.trouble, Some(Trouble::Remove | Trouble::Write)),
-                _ => false,
-            };
-            if refused {
-                return Err(IoError { kind: IoKind::Write, said: "QuotaExceededError".into() });
-            }
-            match step {
-                Step::StoreFence { text } => {
-                    self.guard.clone_from(text);
-                    self.touched.push(".lock.guard".into());
-                }
-                Step::OpenHeld(fence) => {
-                    self.held.insert(fence.get(), Some(tab));
-                }
-                Step::WriteLock(record) => {
-                    self.touched.push(".lock".into());
-                    self.lock = Some((Content::Record(record.clone()), now));
-                }
-                Step::RemoveLock => {
-                    self.touched.push(".lock".into());
-                    self.lock = None;
-                }
-                Step::CloseHeld(fence) => {
-                    self.held.remove(&fence.get());
-                }
-                Step::SweepHeld { keep } => {
-                    self.held.retain(|fence, holder| *fence == keep.get() || holder.is_some());
-                }
-            }
-        }
-        Ok(())
     }
 
     /// What `.lock` says.

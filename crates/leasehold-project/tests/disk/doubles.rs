@@ -5,7 +5,7 @@ use std::io;
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::{Fence, LeaseId, Owner};
 use leasehold_project::testing::MockFolder;
-use leasehold_project::{Folder, ProjectFolder};
+use leasehold_project::{Folder, GuardTry, ProjectFolder};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record};
 
@@ -27,8 +27,8 @@ fn record(owner: &str) -> Record {
 
 /// `open` gives another program's view of the same, empty folder.
 fn behaves_like_a_folder<F: Folder>(open: impl Fn() -> F) {
-    let (mut one, other) = (open(), open());
-    guard_keeps_its_text(&one, &other);
+    let (mut one, mut other) = (open(), open());
+    guard_keeps_its_text(&mut one, &mut other);
     lock_is_written_as_a_whole_and_removed(&one, &other);
     held_file_tells_whether_its_holder_lives(&mut one, &other);
     drop(one);
@@ -36,14 +36,22 @@ fn behaves_like_a_folder<F: Folder>(open: impl Fn() -> F) {
     names_outside_of_the_project_are_refused(&other);
 }
 
-fn guard_keeps_its_text<F: Folder>(one: &F, other: &F) {
-    let mut guard = one.take_guard().unwrap();
-    assert_eq!(one.read_guard(&mut guard).unwrap(), "");
-    one.write_guard(&mut guard, "a longer text").unwrap();
-    one.write_guard(&mut guard, "7").unwrap();
-    drop(guard);
-    let mut guard = other.take_guard().unwrap();
-    assert_eq!(other.read_guard(&mut guard).unwrap(), "7", "the shorter one, and nothing of the longer");
+fn guard_keeps_its_text<F: Folder>(one: &mut F, other: &mut F) {
+    one.drop_guard();
+    assert_eq!(one.take_guard(true).unwrap(), GuardTry::Absent, "a look makes nothing");
+    assert_eq!(one.take_guard(false).unwrap(), GuardTry::Taken);
+    assert_eq!(one.read_guard().unwrap(), "");
+    one.write_guard("a longer text").unwrap();
+    one.write_guard("7").unwrap();
+    for look in [true, false] {
+        assert_eq!(other.take_guard(look).unwrap(), GuardTry::Busy);
+    }
+    one.drop_guard();
+    for look in [true, false] {
+        assert_eq!(other.take_guard(look).unwrap(), GuardTry::Taken);
+        assert_eq!(other.read_guard().unwrap(), "7", "the shorter one, and nothing of the longer");
+        other.drop_guard();
+    }
 }
 
 fn lock_is_written_as_a_whole_and_removed<F: Folder>(one: &F, other: &F) {
@@ -67,6 +75,10 @@ fn held_file_tells_whether_its_holder_lives<F: Folder>(one: &mut F, other: &F) {
     one.open_held(fence(2)).unwrap();
     one.close_held(fence(2));
     assert_eq!(other.probe(fence(2)), Probe::Unknown, "closed, and removed");
+    one.open_held(fence(2)).unwrap();
+    one.drop_held(fence(2));
+    one.close_held(fence(2));
+    assert_eq!(other.probe(fence(2)), Probe::Unknown, "closed before, and removed all the same");
 }
 
 fn held_file_of_one_that_died_is_free_and_swept<F: Folder>(open: &impl Fn() -> F, other: &F) {

@@ -116,15 +116,17 @@ fn fences_grow_whatever_happens_to_the_files() {
 fn a_stopped_holder_cannot_save_after_its_time() {
     let (place, mut one) = folder();
     let grant = must_acquire(&mut one, 1);
-    let commit = one.guarded(Action::Commit(claim(&grant))).unwrap().outcome;
-    assert_eq!(commit, Outcome::MayCommit);
-    // Two minutes pass on everybody's clock: its record is as old as that, and somebody else comes.
+    let saved = one.guarded_save(claim(&grant), "plan.json", b"first").unwrap();
+    assert_eq!(saved, Outcome::Saved);
+    // Two minutes pass on every clock: its record is as old as that, and another program comes.
     leave_a_stale_lock(place.path());
     let mut other = ProjectFolder::open(place.path()).unwrap();
     let next = must_acquire(&mut other, 2);
-    let commit = one.guarded(Action::Commit(claim(&grant))).unwrap().outcome;
-    assert_eq!(commit, Outcome::Lost(Loss::Replaced));
-    assert_eq!(other.guarded(Action::Commit(claim(&next))).unwrap().outcome, Outcome::MayCommit);
+    let refused = one.guarded_save(claim(&grant), "plan.json", b"late").unwrap();
+    assert_eq!(refused, Outcome::Lost(Loss::Replaced));
+    assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"first");
+    assert_eq!(other.guarded_save(claim(&next), "plan.json", b"second").unwrap(), Outcome::Saved);
+    assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"second");
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! Saving a file of the project: refused here if this tab knows that its lease is over, and otherwise decided in the guarded
+//! section that swaps the file. The content is the shell's.
+
+use leasehold_core::lease::Claim;
+
+use super::sections::Purpose;
+use super::{Over, ProjectLock, claim_of};
+use crate::clock::Now;
+use crate::effect::{CallId, Effect, Folder, IoError, IoKind, NotSaved};
+use crate::fault::{Fault, Operation, ProjectLockError};
+use crate::guarded::{Action, Outcome};
+use crate::section::Conclusion;
+
+impl ProjectLock {
+    /// Replaces a file by what the shell has for this call, if the claim is still good. Answered by [`Effect::Saved`].
+    pub fn save(&mut self, call: CallId, claim: Claim, now: Now) {
+        let was_ours = self.lease().is_some_and(|lease| claim_of(lease) == claim);
+        self.wake(now);
+        let refused = if self.claim(now) != Some(claim) {
+            Some(NotSaved::Lost(self.why_lost(claim, was_ours)))
+        } else if let Folder::Absent { said } = &self.surroundings.folder {
+            Some(NotSaved::Folder(IoError { kind: IoKind::Open, said: said.clone() }))
+        } else {
+            self.out.sections.push(Purpose::Save(call, claim), Action::Save { claim, call });
+            None
+        };
+        if let Some(refused) = refused {
+            self.out.push(Effect::Saved { call, saved: Err(refused) });
+        }
+    }
+
+    pub(super) fn saved(
+        &mut self,
+        call: CallId,
+        claim: Claim,
+        result: Result<Conclusion, IoError>,
+        now: Now,
+    ) {
+        let was_ours = self.lease().is_some_and(|lease| claim_of(lease) == claim);
+        let saved = match result {
+            Ok(Conclusion { outcome: Outcome::Saved, .. }) => Ok(()),
+            // Whose it is cannot be told now: the lease may still be good.
+            Ok(Conclusion { outcome: Outcome::Unreadable { said }, .. }) => {
+                Err(NotSaved::Folder(IoError { kind: IoKind::Read, said }))
+            }
+            Ok(Conclusion { outcome, .. }) => {
+                self.handle_commit(claim, &outcome, now);
+                Err(NotSaved::Lost(self.why_lost(claim, was_ours)))
+            }
+            Err(error) => Err(NotSaved::Folder(error)),
+        };
+        self.out.push(Effect::Saved { call, saved });
+    }
+
+    /// What a save is refused with: how its lease was lost, if that was noticed just now.
+    fn why_lost(&self, claim: Claim, was_ours: bool) -> ProjectLockError {
+        match &self.over {
+            Some((known, Over::Lost(error))) if was_ours && *known == claim.lease_id => error.clone(),
+            _ => ProjectLockError::new(Fault::Stale, Operation::Renew, self.profile),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The guarded sections of one tab: one at a time, in the order in which they were asked for. What is wanted of each, and
+//! what it comes to, is the rest of the machine's; how each goes is [`Section`]'s.
+
+use std::collections::VecDeque;
+
+use leasehold_core::lease::Claim;
+use leasehold_core::time::HolderTime;
+
+use super::{ProjectLock, stir};
+use crate::clock::Now;
+use crate::effect::{CallId, IoError, Ticket};
+use crate::guarded::Action;
+use crate::section::{Conclusion, IoReply, IoStep, Section};
+
+/// What a section is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// An acquire, a renewal, a release or a look.
+    Machine(Ticket),
+    /// A save under this claim.
+    Save(CallId, Claim),
+}
+
+/// The section that is under way, and those that wait for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sections {
+    waiting: VecDeque<(Purpose, Action)>,
+    current: Option<(Purpose, Section)>,
+    /// Whether the step of the current one was polled, and not answered yet.
+    is_out: bool,
+    spread: u64,
+}
+
+impl Sections {
+    pub(super) fn new(seed: &[u8; 16]) -> Self {
+        let seed = u128::from_le_bytes(*seed);
+        Self { spread: (seed >> 64) as u64 ^ seed as u64, ..Self::default() }
+    }
+
+    pub(super) fn push(&mut self, purpose: Purpose, action: Action) {
+        self.waiting.push_back((purpose, action));
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.current.is_some() || !self.waiting.is_empty()
+    }
+
+    pub(super) fn poll_step(&mut self) -> Option<IoStep> {
+        if self.current.is_none() {
+            let (purpose, action) = self.waiting.pop_front()?;
+            self.spread = stir(self.spread);
+            self.current = Some((purpose, Section::new(action, self.spread as u32)));
+        }
+        let (_, section) = self.current.as_ref().filter(|_| !self.is_out)?;
+        let step = section.poll_step()?;
+        self.is_out = true;
+        Some(step)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<HolderTime> {
+        self.current.as_ref()?.1.poll_timeout()
+    }
+
+    /// An answer to nothing is dropped.
+    pub(super) fn handle(&mut self, reply: IoReply, now: Now) {
+        if let (true, Some((_, section))) = (std::mem::take(&mut self.is_out), &mut self.current) {
+            section.handle(reply, now);
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Now) {
+        if let Some((_, section)) = &mut self.current {
+            section.handle_timeout(now);
+        }
+    }
+
+    /// The claim of the save that is under way.
+    fn save(&mut self) -> Option<(Claim, &mut Section)> {
+        match &mut self.current {
+            Some((Purpose::Save(_, claim), section)) => Some((*claim, section)),
+            _ => None,
+        }
+    }
+
+    /// What the current section came to, if it is over.
+    fn take_result(&mut self) -> Option<(Purpose, Result<Conclusion, IoError>)> {
+        let (purpose, section) = self.current.take()?;
+        match section.result() {
+            Some(result) => Some((purpose, result.clone())),
+            None => {
+                self.current = Some((purpose, section));
+                None
+            }
+        }
+    }
+
+    /// The next section, for a shell that runs it itself.
+    pub(super) fn take(&mut self) -> Option<(Ticket, Action)> {
+        match self.waiting.pop_front()? {
+            (Purpose::Machine(ticket), action) => Some((ticket, action)),
+            (Purpose::Save(..), _) => None,
+        }
+    }
+}
+
+impl ProjectLock {
+    /// A step of the current section was answered: hears what the section came to, if it is over.
+    pub(super) fn go_on_with_section(&mut self, now: Now) {
+        let may_save = self.claim(now);
+        if let Some((claim, section)) = self.out.sections.save()
+            && may_save != Some(claim)
+        {
+            // The holder's own deadline has passed while the save waited for the guard.
+            section.call_off_save();
+        }
+        let Some((purpose, result)) = self.out.sections.take_result() else { return };
+        match (purpose, result) {
+            (Purpose::Machine(ticket), Ok(Conclusion { outcome, skewed })) => {
+                self.handle_guarded(ticket, outcome, skewed, now);
+            }
+            (Purpose::Machine(ticket), Err(error)) => self.handle_io_error(ticket, &error, now),
+            (Purpose::Save(call, claim), result) => self.saved(call, claim, result, now),
+        }
+    }
+}
