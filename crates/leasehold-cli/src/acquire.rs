@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// The document: 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;
     #[arg(value_name = "DOCUMENT")]
     room: RoomId,
-    /// How long to wait while somebody else has it.
+    /// How long to wait while another holder has it.
     #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "0s")]
     wait: Duration,
     /// Keep it until Ctrl-C, then release it.
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     if args.hold {
         // A renewal that fails is worth a line: the lock may be lost soon.
         logs::start("warn", None).map_err(anyhow::Error::msg)?;
-        // Two terminals are two holders, unless somebody says that they are one.
+        // Two terminals are two holders, unless --tab gives both the same name.
         let tab = args.connection.tab.clone().unwrap_or_else(own_tab);
         return args.connection.run_as(Some(&tab), async |documents| hold(args, documents, out).await);
     }
@@ -61,7 +61,7 @@ async fn acquire(args: &Args, documents: &Documents, out: &Out) -> Result<Ending
     }
 }
 
-/// Locks the document, and waits for it if somebody has it.
+/// Locks the document; waits while another holder has it.
 async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Grant, Error> {
     let mut last = match documents.lock(room, None).await {
         Err(Error::Held(held)) if !wait.is_zero() => held,
@@ -94,7 +94,7 @@ async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Gr
     answered.unwrap_or(Err(Error::Held(last)))
 }
 
-/// Locks the document, keeps it until somebody asks for the end, and releases it.
+/// Locks the document, keeps it until a signal arrives, and releases it.
 async fn hold(args: &Args, documents: Documents, out: &Out) -> Result<Ending> {
     let mut signals = Signals::listen()?;
     let waiting = out.spinner(format!("locking {}", args.room));
@@ -116,7 +116,7 @@ async fn hold(args: &Args, documents: Documents, out: &Out) -> Result<Ending> {
     }
 }
 
-/// Who is in the way: whoever has the lock now, or else who had it when the wait ended.
+/// The holder that blocks us: the current one, else the one when the wait ended.
 fn in_the_way(state: LockState, held: &Held) -> wire::documents::Held {
     match state.lock {
         Some(lock) => wire::documents::Held {

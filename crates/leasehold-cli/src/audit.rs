@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
         out.value(&json!(entries));
     } else if entries.is_empty() {
         let since = args.after.map(|number| format!(" since entry {number}")).unwrap_or_default();
-        out.good(&format!("nobody has taken or ended another's lock{since}"));
+        out.good(&format!("no take-overs or forced releases{since}"));
     } else {
         let header = ["NUMBER", "AT", "WHAT", "DOCUMENT", "FENCE", "HOLDER", "BY", "REASON"];
         out.table(&header, entries.iter().map(row).collect());
@@ -40,7 +40,7 @@ async fn read_all(documents: &Documents, mut after: Option<u64>) -> Result<Vec<A
         match page.next {
             Some(next) if Some(next) > after => after = Some(next),
             Some(next) => {
-                anyhow::bail!("the server's audit does not go on after {next}; ask whoever runs it")
+                anyhow::bail!("the server's audit does not continue after {next}; ask the operator of the server")
             }
             None => return Ok(entries),
         }

@@ -15,7 +15,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Ending> {
-    // Into memory first: the generator panics when nobody reads on, as behind `| head`.
+    // Into memory first: the generator panics when its reader is gone, as behind `| head`.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::command(), "leasehold", &mut script);
     match std::io::stdout().write_all(&script) {

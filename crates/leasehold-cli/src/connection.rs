@@ -140,7 +140,7 @@ fn read_secret(file: &Path, what: &str) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// What a refusal comes to: somebody has the lock, or it is not (any more) the caller's. The rest are errors.
+/// Maps a refusal to an exit code: held by another, or lost. Everything else is an error.
 pub(crate) fn refused(room: &RoomId, error: Error, out: &Out) -> Result<Ending> {
     match &error {
         Error::Held(held) => Ok(tell_held(room, held, out)),
@@ -189,7 +189,7 @@ pub(crate) fn tell_lost(room: &RoomId, words: &str, because: Option<&str>, out: 
     Ending::Lost
 }
 
-/// EX_NOPERM: somebody has to give a permission first.
+/// EX_NOPERM: a permission is missing.
 pub(crate) const NOT_ALLOWED: u8 = 77;
 
 /// The exit code that goes with a server's error.

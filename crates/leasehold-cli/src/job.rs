@@ -23,23 +23,23 @@ use crate::{Ending, run_async};
 /// What to do with a job.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Make a job, unless it is there with the same payload.
+    /// Create a job, unless it exists with the same payload.
     Create(Create),
-    /// Show where a job stands, what it came to, and who is working on it.
+    /// Show a job's status, its result, and who is working on it.
     Show(Only),
-    /// Begin with a job, if it is neither finished nor in somebody's hands.
+    /// Acquire a job, if it is neither finished nor held by another worker.
     ///
-    /// Ends with 75 if somebody is working on it, and with 4 if it is finished. Prints the lease id, once.
+    /// Exits with 75 if another worker holds it, and with 4 if it is finished. Prints the lease id, once.
     Acquire(acquire::Args),
-    /// Go on with a job for another while.
+    /// Renew the lease of a job.
     Refresh(attempt::Refresh),
-    /// Say that a job is done.
+    /// Complete a job, with its result.
     Complete(attempt::Complete),
-    /// Say that an attempt failed.
+    /// Fail the current attempt.
     Fail(attempt::Fail),
     /// Give a job back unfinished.
     Release(attempt::Release),
-    /// Have a job done all over again, whatever it came to.
+    /// Reset a job, so that it is done again.
     Reset(Only),
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Create {
     /// What is to be done: JSON; anything else counts as text, behind `--` if it begins with a hyphen.
     #[arg(default_value = "null", allow_negative_numbers = true)]
     payload: String,
-    /// How often somebody may begin with it [default: as often as it takes]
+    /// How many attempts there may be [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: Option<u32>,
     #[command(flatten)]

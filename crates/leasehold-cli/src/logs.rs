@@ -25,7 +25,7 @@ pub(crate) fn start(filter: &str, format: Option<LogFormat>) -> Result<(), Strin
     let format = format.unwrap_or(if on_terminal { LogFormat::Text } else { LogFormat::Json });
     let log =
         tracing_subscriber::fmt().with_env_filter(passed).with_writer(std::io::stderr).with_ansi(on_terminal);
-    // That somebody else logs already is no reason not to go on.
+    // A logger that is already installed is fine.
     let _ = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

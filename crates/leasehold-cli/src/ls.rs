@@ -112,7 +112,7 @@ fn show(out: &Out, json: &serde_json::Value, header: &[&str], rows: Vec<Vec<Stri
     if out.is_json() {
         out.value(json);
     } else if rows.is_empty() {
-        out.good("nobody holds anything");
+        out.good("no leases");
     } else {
         out.table(header, rows);
     }

@@ -29,13 +29,13 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use out::Out;
 
-/// Makes sure that only one party at a time works on a thing, and that everybody else knows.
+/// Only one at a time edits the document, runs the job, owns the folder; everybody else knows the moment that changes.
 ///
 /// `serve` is the server. `acquire`, `renew`, `release`, `take-over`, `check`, `watch` and `audit` talk to one; `try`
 /// and `store` work on a local file, `project` on a folder; `run`, `job` and `ls` do both.
 ///
 /// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems were found or a fence is not current, 4 the job is finished
-/// already, 69 the server cannot be reached, 75 the lease is held by somebody else, 76 the lease was lost or is not
+/// already, 69 the server cannot be reached, 75 the lease is held by another, 76 the lease was lost or is not
 /// yours, 77 not allowed. `run` passes the exit code of its command through.
 #[derive(Parser)]
 #[command(name = "leasehold", version, max_term_width = 100)]
@@ -55,7 +55,7 @@ enum Command {
     Serve(serve::Args),
     /// List who holds what, on a server or in a file (also beside a server that uses it).
     Ls(ls::Args),
-    /// Watch what happens on a server as it happens.
+    /// Watch the events of a server live.
     ///
     /// On a terminal it is a live view; in a pipe, or with --json, one event a line.
     Watch(watch::Args),
@@ -64,24 +64,24 @@ enum Command {
     /// Prints the lease id, once: the secret that proves the lock is yours. With --hold it is kept and renewed until
     /// Ctrl-C instead.
     Acquire(acquire::Args),
-    /// Keep a document locked for another while.
+    /// Renew the lock of a document.
     Renew(renew::Args),
     /// Unlock a document.
     Release(release::Args),
     /// Take a lock from its holder.
     TakeOver(take_over::Args),
-    /// Ask whether a fence is still the current one; ends with 3 if it is not.
+    /// Check whether a fence is still the current one; exits with 3 if it is not.
     Check(check::Args),
     /// List who took or ended whose locks, and why.
     Audit(audit::Args),
     /// Run a command only while holding a lease, so that no two of them run at once.
     ///
     /// It ends with the command's exit code (128 and the signal's number if a signal ended it; 126 or 127 if it cannot
-    /// be run or found), with 75 if somebody else has the lease, and with 76 if the lease was lost. Then the command is
-    /// gone before anybody else can get the lease.
+    /// be run or found), with 75 if the lease is held by another, and with 76 if it was lost. Then the command is
+    /// gone before another holder can get the lease.
     #[cfg(target_os = "linux")]
     Run(run::Args),
-    /// Make jobs, work on them and finish them: work that is to be done once.
+    /// Create, acquire and finish jobs: work that must be done once.
     #[command(subcommand)]
     Job(job::Command),
     /// Try to get the lease on a key in a local file, and hold it until Ctrl-C.
@@ -91,7 +91,7 @@ enum Command {
     /// Lock a project folder on disk, see who has it, unlock it.
     #[command(subcommand)]
     Project(project::Command),
-    /// Look after a file: check, repair, backup, restore.
+    /// Check, repair, back up or restore a file.
     #[command(subcommand)]
     Store(store::Command),
     /// Print a script that lets a shell complete this command.
@@ -153,7 +153,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Nothing is done as long as nobody could be told. A reader may go away when it has seen enough.
+/// Does nothing when its output has no reader. A reader may go away once it has seen enough.
 fn heard(ending: Ending, out: &Out) -> Result<Ending> {
     match out.unsaid() {
         Some(error) if ending == Ending::Done && error.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -44,7 +44,7 @@ impl Out {
         self.line(&format!("{GREEN}✓{PLAIN} {text}"));
     }
 
-    /// News that somebody may have to act on.
+    /// A notice that may need an action.
     pub(crate) fn notice(&self, text: &str) {
         self.line(&format!("{YELLOW}!{PLAIN} {text}"));
     }
@@ -83,7 +83,7 @@ impl Out {
         self.value(&object);
     }
 
-    /// A line; an error when nobody reads it any more.
+    /// Writes a line; an error when the reader is gone.
     pub(crate) fn try_line(&self, text: &str) -> std::io::Result<()> {
         let mut stdout = anstream::stdout();
         writeln!(stdout, "{text}")?;
@@ -96,7 +96,7 @@ impl Out {
         }
     }
 
-    /// Writes a line. That nobody gets it ends the program's talking, not the program.
+    /// Writes a line. When the reader is gone, output stops and the program goes on.
     fn say(&self, text: &str) {
         if let Err(error) = self.try_line(text) {
             let _ = self.unsaid.set(error);

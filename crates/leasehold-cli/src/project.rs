@@ -1,4 +1,4 @@
-//! `leasehold project`: lock a project folder on disk, see who has it, and unlock it when nobody does any more.
+//! `leasehold project`: lock a project folder on disk, show its holder, and remove a lock that was left behind.
 
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
@@ -21,13 +21,13 @@ use crate::{Ending, logs, run_async};
 pub(crate) enum Command {
     /// Lock a project folder, and hold it until Ctrl-C.
     ///
-    /// Ends with 75 if somebody else has it, and with 76 if it was lost.
+    /// Exits with 75 if another program holds it, and with 76 if it was lost.
     Lock(LockArgs),
-    /// Tell who has a project folder; ends with 75 if somebody does.
+    /// Show who holds a project folder; exits with 75 if it is held.
     Status(StatusArgs),
     /// Remove a lock that was left behind.
     ///
-    /// A lock that somebody holds stays, unless you say --force: then it is taken from them, which they notice, and
+    /// A live lock stays, unless you pass --force: then it is taken from its holder, which is notified, and
     /// released.
     Unlock(UnlockArgs),
 }
@@ -39,7 +39,7 @@ pub(crate) struct LockArgs {
     /// Who you are, as others will see it.
     #[arg(long, env = "LEASEHOLD_OWNER")]
     owner: Option<Owner>,
-    /// How long to wait while somebody else has it.
+    /// How long to wait while another holder has it.
     #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "0s")]
     wait: Duration,
 }
@@ -54,7 +54,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct UnlockArgs {
     /// The folder.
     folder: PathBuf,
-    /// Take it from whoever has it.
+    /// Take it from its holder.
     #[arg(long)]
     force: bool,
 }
@@ -110,7 +110,7 @@ fn refused(args: &LockArgs, project: &Project, error: ProjectLockError, out: &Ou
     }
 }
 
-/// Tries once, or again and again for as long as somebody is willing to wait.
+/// Tries once, or repeatedly until the wait is over.
 fn patient(wait: Duration) -> Options {
     let mut options = Options::default();
     options.retry.max_attempts = wait.is_zero().then_some(1);
@@ -166,12 +166,12 @@ async fn hold(
     Ok(Ending::Done)
 }
 
-/// Gives it back; or says why it was lost, which nobody may have noticed since the last heartbeat.
+/// Releases it, or says why it was lost. The loss may be newer than the last renewal.
 fn let_go(guard: ProjectGuard) -> Result<Option<String>> {
     let fence = guard.lease().fence;
     let taken = match guard.project().look() {
         Ok(Outcome::Held(other)) if other.fence != fence => Some(format!("{} has it now", other.owner)),
-        Ok(Outcome::Free) => Some("somebody has unlocked it".to_owned()),
+        Ok(Outcome::Free) => Some("it was unlocked from outside".to_owned()),
         _ => None,
     };
     match (guard.release(), taken) {
@@ -274,7 +274,7 @@ fn look(project: &Project) -> Result<Outcome> {
         }
         Ok(Outcome::FencesExhausted) => {
             bail!(
-                "its .lock or .lock.guard holds the largest fence there is, which nobody has ever been given: something has \
+                "its .lock or .lock.guard holds the largest possible fence, which is never granted: something has \
                  damaged them. Close every program that has the folder open and delete both files; fences then go on from \
                  the wall clock"
             )

@@ -1,4 +1,4 @@
-//! `leasehold release`: unlock a document, or end somebody else's lock by force.
+//! `leasehold release`: unlock a document, or end another holder's lock by force.
 
 use anyhow::Result;
 use leasehold_client::http::Error;
@@ -18,13 +18,13 @@ pub(crate) struct Args {
     room: RoomId,
     #[command(flatten)]
     which: Which,
-    /// End the lock although it is somebody else's. Needs the permission to, and is written down.
+    /// End another holder's lock. Needs the permission `force`, and is recorded in the audit.
     #[arg(long, requires = "reason", conflicts_with = "lease_id_file")]
     force: bool,
     /// The fence of the lock that is to end, as you saw it; that of the present one by default.
     #[arg(long, value_name = "N", value_parser = fence_arg, requires = "force")]
     fence: Option<Fence>,
-    /// Why. The holder sees it.
+    /// The reason, shown to the holder.
     #[arg(long, value_name = "TEXT", value_parser = reason_arg, requires = "force")]
     reason: Option<Reason>,
     #[command(flatten)]
@@ -52,9 +52,9 @@ async fn force(args: &Args, documents: &Documents, reason: &Reason, out: &Out) -
         documents.force_release(&args.room, fence, reason).await
     };
     match ended.await {
-        Ok(()) => Ok(tell(args, &format!("{} is free; its holder is told why", args.room), out)),
+        Ok(()) => Ok(tell(args, &format!("{} is free; its holder is notified with the reason", args.room), out)),
         Err(Error::LockNotFound { .. }) => {
-            Ok(tell_lost(&args.room, "nobody holds it, so there is nothing to end", None, out))
+            Ok(tell_lost(&args.room, "it is not held, so there is nothing to end", None, out))
         }
         Err(error) => refused(&args.room, error, out),
     }

@@ -1,4 +1,4 @@
-//! `leasehold run`: a command that runs only while a lease is held, and is gone before anybody else can get it.
+//! `leasehold run`: a command that runs only while a lease is held, and is gone before another holder can get it.
 //!
 //! Three processes take part. The *supervisor* (this one) has the lease and decides. The *guardian* leads the command's
 //! process group, starts the command and holds one end of a socket whose other end only the supervisor has: when that
@@ -42,10 +42,10 @@ use signals::Signals;
 pub(crate) struct Args {
     /// What to lease: `door/name`, such as `run/nightly`; on a server `doc/` and a document.
     key: String,
-    /// The command and what goes with it.
+    /// The command and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<OsString>,
-    /// How long to wait while somebody else has it [default: not at all]
+    /// How long to wait while another holder has it [default: not at all]
     #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "0s", hide_default_value = true)]
     wait: Duration,
     /// How long the command has between SIGTERM and SIGKILL when the lease runs out under it.
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// Say on standard error what happens.
     #[arg(long, short)]
     verbose: bool,
-    /// Do not say that somebody else has the lease; the exit code, 75, does.
+    /// Print nothing when the lease is held by another; the exit code is 75.
     #[arg(long, short, conflicts_with = "verbose")]
     quiet: bool,
     #[command(flatten)]
@@ -78,7 +78,7 @@ struct File {
     ttl: Option<Duration>,
 }
 
-/// The parts of `run` that are processes of their own. Nobody types these, so no help tells of them.
+/// The parts of `run` that are processes of their own: internal, so the help does not list them.
 #[derive(clap::Parser)]
 enum Part {
     /// Leads the group of the command and ends it.
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
             lease_and_run(args, &leasehold, options_in_a_file(args), &report).await
         }),
         None => {
-            // Two runs of one user are two holders, unless somebody says that they are one.
+            // Two runs of one user are two holders, unless --tab gives both the same name.
             let tab = args.connection.tab.clone().unwrap_or_else(own_tab);
             let work = async |documents: Documents| {
                 lease_and_run(args, &Leasehold::connect(documents), AcquireOptions::new(), &report).await
@@ -153,7 +153,7 @@ fn file(args: &Args) -> Result<Option<String>> {
     }
     let store = args.file.store.clone().or_else(|| variable(STORE)).unwrap_or_else(|| "leases.db".into());
     if matches!(StoreUrl::parse(&store)?, StoreUrl::Memory) {
-        let why = "what is in the memory of this process keeps nobody else away";
+        let why = "a store in the memory of this process is not visible to other processes";
         return Err(WrongUsage(format!("{why}; name a file with --store, or a server with --url")).into());
     }
     shared(&store).map(Some)

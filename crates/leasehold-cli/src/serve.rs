@@ -1,5 +1,5 @@
 //! `leasehold serve`: settings in, a running server out. What the server does is in `leasehold-server`; here it is only
-//! put together, said where it is, and ended when somebody asks for that.
+//! put together, announced, and ended by a signal.
 
 mod listen;
 mod settings;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// same name in all three: `--limits-body`, LEASEHOLD_LIMITS_BODY, and `body` under `[limits]`.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
-    /// Make up two users, and print tokens for them; on this machine only.
+    /// Create two demo users, and print tokens for them; on this machine only.
     #[arg(long)]
     dev: bool,
     #[command(flatten)]
@@ -58,7 +58,7 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
     let listener = listen::bind(listen, door.entry()).await?;
     if std::env::args().any(|arg| has_password(&arg)) {
         tracing::warn!(
-            "a password on the command line is seen by everybody who can list processes: put the store's URL into LEASEHOLD_STORE or the config file"
+            "a password on the command line is visible in the process list: put the store's URL into LEASEHOLD_STORE or the config file"
         );
     }
     if config.audit.is_none() && place.url.kind() == Kind::Postgres {
@@ -67,9 +67,9 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
         );
     }
     if door.entry() == Entry::Open {
-        tracing::warn!("no auth is configured: everybody on this machine may do everything");
+        tracing::warn!("no authentication is configured: every program on this machine may do everything");
     }
-    // Whoever reads the first line may end the server at once.
+    // A reader may end the server as soon as it has the first line.
     let signals = Signals::listen()?;
     let store = place.open(settings)?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -180,7 +180,7 @@ impl StorePlace {
         self.url.open(limits)?.whole(&self.shown)
     }
 
-    /// Where the audit goes unless somebody says otherwise.
+    /// The default file of the audit.
     fn audit_file(&self) -> Option<PathBuf> {
         let mut name = self.url.file()?.as_os_str().to_owned();
         name.push(".audit.jsonl");
@@ -221,7 +221,7 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
     set_limits(&mut config.limits, settings);
     config.check().map_err(|error| WrongUsage(error.to_string()))?;
     if settings.limits.leases_per_owner == Some(0) {
-        let rule = "nobody could lock anything";
+        let rule = "no token could be verified, so no caller could lock anything";
         return Err(WrongUsage(format!("limits.leases_per_owner 0: {rule}; choose at least 1")).into());
     }
     Ok(config)
@@ -326,7 +326,7 @@ fn tell(started: &Started<'_>, out: &Out) {
         "who may come in",
         match door.entry() {
             Entry::ByToken => "holders of a token (JWT) that the configured key has signed",
-            Entry::Open => "everybody on this machine, for everything: no auth is configured",
+            Entry::Open => "every program on this machine, without limits: no authentication is configured",
             Entry::Dev => "user-a and user-b, who are made up (--dev)",
         },
     );

@@ -38,7 +38,7 @@ impl Signals {
         }
     }
 
-    /// Completes with the first signal. A second one ends the program on the spot: somebody does not want to wait.
+    /// Completes with the first signal. A second one ends the program at once.
     pub(crate) async fn asked_to_end(mut self) {
         self.next().await;
         tokio::spawn(async move {

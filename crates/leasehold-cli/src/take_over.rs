@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// The document.
     #[arg(value_name = "DOCUMENT")]
     room: RoomId,
-    /// Why. The holder sees it, and it is written down.
+    /// The reason, shown to the holder and recorded in the audit.
     #[arg(long, value_name = "TEXT", value_parser = reason_arg)]
     reason: Reason,
     /// The fence of the lock that is to be taken, as you saw it; that of the present one by default.

@@ -27,13 +27,13 @@ pub(crate) struct Args {
     /// How long the lease lasts if this process dies.
     #[arg(long, value_parser = duration_arg, default_value = "30s")]
     ttl: Duration,
-    /// How long to wait while somebody else has it.
+    /// How long to wait while another holder has it.
     #[arg(long, value_parser = duration_arg, default_value = "0s")]
     wait: Duration,
     /// How long to hold it; until Ctrl-C by default.
     #[arg(long, value_parser = duration_arg)]
     hold: Option<Duration>,
-    /// Something for others to see.
+    /// Metadata that others can see.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair_arg)]
     meta: Vec<(String, String)>,
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     })
 }
 
-/// One event a line, until somebody asks for the end or nobody reads any more.
+/// One event a line, until a signal arrives or the reader is gone.
 async fn lines(mut events: Events, mut signals: Signals, out: &Out) -> Result<()> {
     loop {
         let notice = tokio::select! {
@@ -113,7 +113,7 @@ fn time_of_day(unix_millis: u64) -> String {
 /// An event in words.
 fn told(event: &DocumentEvent) -> String {
     let (room, name, fence) = (&event.room_id, one_line(&event.holder.name), event.fence);
-    let by = event.by.as_deref().map(one_line).unwrap_or_else(|| "somebody".to_owned());
+    let by = event.by.as_deref().map(one_line).unwrap_or_else(|| "another user".to_owned());
     let note = event.note.as_deref().filter(|note| !note.is_empty());
     let note = note.map(|note| format!(": {}", one_line(note))).unwrap_or_default();
     match (event.event, event.reason) {
@@ -259,7 +259,7 @@ fn ask_often(documents: Documents, room: Option<RoomId>) -> mpsc::Receiver<Answe
     receiver
 }
 
-/// What is typed, from a thread of its own, because reading it blocks. The thread ends soon after nobody listens.
+/// Reads keys on a thread of its own, because reading blocks. The thread ends soon after its receiver is dropped.
 fn read_keys() -> mpsc::Receiver<Event> {
     let (keys, receiver) = mpsc::channel(64);
     std::thread::spawn(move || {

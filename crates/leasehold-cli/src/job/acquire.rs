@@ -57,7 +57,7 @@ impl Args {
         }
     }
 
-    /// Hands out what it takes to go on with the job. If nobody gets that, the job is given back: otherwise nobody could
+    /// Prints the lease id. If it cannot be printed, the job is given back: otherwise nobody could
     /// do it until its lease has run out.
     async fn acquired(
         &self,
@@ -133,7 +133,7 @@ struct Begun {
     payload: Value,
 }
 
-/// Says that somebody is working on a job.
+/// Reports that another worker holds the job.
 pub(super) fn locked(id: &JobId, held: &Held, left: Duration, out: &Out) -> Ending {
     let left = whole_millis(left);
     if out.is_json() {

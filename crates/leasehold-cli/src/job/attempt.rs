@@ -99,7 +99,7 @@ impl Release {
         let (id, claim) = (&self.attempt.id, self.attempt.claim()?);
         self.attempt.place.run(async |jobs| match jobs.release(id.as_str(), claim).await {
             Ok(()) => {
-                said(out, "released", id, &format!("{id} is anybody's again"));
+                said(out, "released", id, &format!("{id} is free again"));
                 Ok(Ending::Done)
             }
             Err(error) => lost(id, error, out),

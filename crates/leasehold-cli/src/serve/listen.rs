@@ -1,4 +1,4 @@
-//! Where a server listens. It must never be beyond this machine while everybody who can reach it may come in.
+//! The address a server listens on. Without authentication it must never be reachable from other machines.
 
 use std::net::SocketAddr;
 
@@ -7,13 +7,13 @@ use tokio::net::TcpListener;
 
 use super::settings::WrongUsage;
 
-/// Where it listens unless it is told otherwise.
+/// The default address.
 pub(super) const DEFAULT: &str = "127.0.0.1:7420";
 
 /// Who may come in, as far as listening is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// Those with a token that somebody else has signed.
+    /// Callers with a token that an identity provider signed.
     ByToken,
     /// Everybody.
     Open,
@@ -51,11 +51,11 @@ fn refusal(listen: &str, addresses: &[SocketAddr], entry: Entry) -> Option<Strin
     match entry {
         Entry::ByToken => None,
         Entry::Open => Some(format!(
-            "will not listen on {place}: no auth is configured, and everybody who can reach it could take every lock. \
+            "will not listen on {place}: no authentication is configured, so every machine that can reach it could take every lock. \
              Listen on {DEFAULT}, or {keys}"
         )),
         Entry::Dev => Some(format!(
-            "will not listen on {place} with --dev: its tokens are printed for everybody to see. \
+            "will not listen on {place} with --dev: its tokens are printed in clear text. \
              Listen on {DEFAULT}, or leave out --dev and {keys}"
         )),
     }

@@ -52,7 +52,7 @@ macro_rules! settings {
                 }
             }
 
-            /// Refuses names that are not known, in the words of somebody who knows them.
+            /// Refuses unknown names, and lists the known ones.
             fn check_names(table: &toml::Table, inside: &str) -> Result<(), String> {
                 for name in table.keys() {
                     if !Self::NAMES.contains(&name.as_str()) {
@@ -79,10 +79,10 @@ settings! {
         /// A URL with a password belongs into the variable or the file.
         #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE")]
         store: String,
-        /// How long a lock lasts without a heartbeat [default: 30s]
+        /// How long a lock lasts without a renewal [default: 30s]
         #[arg(long, value_name = "DURATION", env = "LEASEHOLD_TTL")]
         ttl: Span,
-        /// How often holders are told to renew [default: 10s]
+        /// How often holders should renew [default: 10s]
         #[arg(long, value_name = "DURATION", env = "LEASEHOLD_HEARTBEAT")]
         heartbeat: Span,
         /// How long a page that was closed or reloaded has to come back [default: 5s]
@@ -94,7 +94,7 @@ settings! {
         /// From which proxies X-Forwarded-For is believed: addresses or networks, separated by commas [default: none]
         #[arg(long, value_name = "NETWORKS", env = "LEASEHOLD_TRUSTED_PROXIES", value_delimiter = ',')]
         trusted_proxies: Vec<String>,
-        /// Where take-overs and forced releases are written down [default: beside a store that is a file]
+        /// The file that records take-overs and forced releases [default: beside a store that is a file]
         #[arg(long, value_name = "FILE", env = "LEASEHOLD_AUDIT_FILE")]
         audit_file: PathBuf,
         /// What tickets for event streams are signed with; several servers need the same [default: drawn at the start]
@@ -128,10 +128,10 @@ settings! {
         /// Which algorithms are accepted, separated by commas: HS256, RS256, EdDSA [default: those of the key]
         #[arg(long = "jwt-algorithms", value_name = "NAMES", env = "LEASEHOLD_JWT_ALGORITHMS", value_delimiter = ',')]
         algorithms: Vec<String>,
-        /// Whom a token may be for (`aud`): one of these, separated by commas [default: a token names nobody]
+        /// Accepted audiences of a token (`aud`), separated by commas [default: tokens without an audience]
         #[arg(long = "jwt-audience", value_name = "NAMES", env = "LEASEHOLD_JWT_AUDIENCE", value_delimiter = ',')]
         audience: Vec<String>,
-        /// Who may issue tokens (`iss`): one of these, separated by commas [default: whoever has the key]
+        /// Accepted issuers of a token (`iss`), separated by commas [default: any]
         #[arg(long = "jwt-issuer", value_name = "NAMES", env = "LEASEHOLD_JWT_ISSUER", value_delimiter = ',')]
         issuer: Vec<String>,
     }
@@ -240,7 +240,7 @@ impl Settings {
         Ok(self.or(Self::read(&text).map_err(told)?))
     }
 
-    /// Reads a file's text. What is wrong is told without repeating the line, which may hold a password.
+    /// Parses a file's text. An error does not repeat the line, which may hold a password.
     fn read(text: &str) -> Result<Self, String> {
         let told = |error: &toml::de::Error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

@@ -122,7 +122,7 @@ impl Screen {
         };
         if rows.is_empty() {
             let text =
-                if self.filter.is_empty() { "nobody holds anything" } else { "nothing matches the filter" };
+                if self.filter.is_empty() { "no leases" } else { "nothing matches the filter" };
             let nothing = Paragraph::new(text.dim()).centered().block(Block::bordered().title(count));
             return frame.render_widget(nothing, area);
         }

@@ -157,14 +157,14 @@ fn a_lock_is_taken_over_ended_by_force_and_both_are_written_down() {
     let forced = server.run_as("user-a", &force);
     assert_eq!(
         (forced.code, forced.out.as_str()),
-        (0, "✓ minutes is free; its holder is told why"),
+        (0, "✓ minutes is free; its holder is notified with the reason"),
         "{}",
         forced.err
     );
     let again = server.run_as("user-a", &force);
     assert_eq!(
         (again.code, again.out.as_str()),
-        (76, "✗ minutes: nobody holds it, so there is nothing to end"),
+        (76, "✗ minutes: it is not held, so there is nothing to end"),
         "{}",
         again.err
     );
@@ -186,7 +186,7 @@ fn a_lock_is_taken_over_ended_by_force_and_both_are_written_down() {
     let rest = server.run_as("user-a", &["audit", "--after", &number(0), "--json"]).json();
     assert_eq!(rest, json!([audit[1]]));
     let nothing = server.run_as("user-a", &["audit", "--after", &number(1)]);
-    let words = format!("✓ nobody has taken or ended another's lock since entry {}", number(1));
+    let words = format!("✓ no take-overs or forced releases since entry {}", number(1));
     assert_eq!(nothing.out, words, "{}", nothing.err);
 }
 
@@ -229,7 +229,7 @@ fn ls_says_who_holds_what() {
     // A file named on the command line counts more than a server in the environment, and the other way round.
     run(&folder, &["try", "run/a", "--owner", "anna", "--hold", "0s"]);
     let file = server.run_as("user-a", &["ls", "--store", "leases.db"]);
-    assert_eq!(file.out, "✓ nobody holds anything", "{}", file.err);
+    assert_eq!(file.out, "✓ no leases", "{}", file.err);
     let mut both = server.command_as("user-a", &["ls", "team-b.", "--json"]);
     let both = Run::of(both.env("LEASEHOLD_STORE", "leases.db"));
     assert_eq!(both.json()[0]["roomId"], "team-b.notes");

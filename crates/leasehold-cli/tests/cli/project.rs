@@ -58,7 +58,7 @@ fn project_unlock_by_force_is_noticed_by_the_holder() {
             .then(|| Holder::start(&folder, &["project", "lock", "house", "--json", "--owner", "ben"]));
         signal(&anna.child, "INT");
         let lost = anna.json();
-        let because = if ben.is_some() { "ben has it now" } else { "somebody has unlocked it" };
+        let because = if ben.is_some() { "ben has it now" } else { "it was unlocked from outside" };
         assert_eq!((lost["event"].as_str(), lost["because"].as_str()), (Some("lost"), Some(because)));
         assert_eq!(code_of(&mut anna.child), Some(76));
         let status = run(&folder, &["project", "status", "house"]);

@@ -292,7 +292,7 @@ fn what_the_command_leaves_behind_is_asked_before_it_is_killed() {
 fn files_and_servers_have_their_own_options() {
     let folder = tempfile::tempdir().unwrap();
     let memory = run(&folder, &["run", "run/x", "--store", "memory:", "--", "true"]);
-    assert_eq!((memory.code, memory.err.contains("keeps nobody else away")), (2, true), "{}", memory.err);
+    assert_eq!((memory.code, memory.err.contains("is not visible to other processes")), (2, true), "{}", memory.err);
     let both = run(&folder, &["run", "run/x", "--url", "http://127.0.0.1:1", "--ttl", "9s", "--", "true"]);
     assert_eq!(both.code, 2, "{}", both.err);
     let nobody = run(&folder, &["run", "doc/x", "--url", "http://127.0.0.1:1", "--", "true"]);
@@ -304,7 +304,7 @@ fn files_and_servers_have_their_own_options() {
     assert_eq!((door.code, door.err.contains("doc/minutes")), (1, true), "{}", door.err);
     let ran = server.run_as("user-a", &["run", "doc/minutes", "--", "sh", "-c", "exit 5"]);
     assert_eq!(ran.code, 5, "{}", ran.err);
-    assert_eq!(server.run_as("user-a", &["ls"]).out, "✓ nobody holds anything");
+    assert_eq!(server.run_as("user-a", &["ls"]).out, "✓ no leases");
     let own = server.run_as("user-a", &["run", "doc/minutes", "--store", "own.db", "--", "true"]);
     assert_eq!((own.code, folder.path().join("own.db").exists()), (0, true), "{}", own.err);
 }

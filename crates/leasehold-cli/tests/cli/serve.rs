@@ -24,7 +24,7 @@ fn the_first_line_says_where_it_is_and_who_may_come_in() {
         "{}",
         server.url()
     );
-    assert_eq!(server.run_as("user-a", &["ls"]).out, "✓ nobody holds anything");
+    assert_eq!(server.run_as("user-a", &["ls"]).out, "✓ no leases");
     assert_eq!(server.terminate(), Some(0), "{}", server.log());
 }
 
@@ -73,7 +73,7 @@ fn without_auth_it_stays_on_this_machine() {
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let refused = run(&folder, &["serve", "--store", "memory:", "--listen", listen]);
         assert_eq!(refused.code, 2, "{listen}: {}", refused.err);
-        for word in [listen, "no auth is configured", "--jwt-secret-file", "127.0.0.1"] {
+        for word in [listen, "no authentication is configured", "--jwt-secret-file", "127.0.0.1"] {
             assert!(refused.err.contains(word), "{listen}: {}", refused.err);
         }
         let refused = run(&folder, &["serve", "--dev", "--store", "memory:", "--listen", listen, "--json"]);
