@@ -106,7 +106,15 @@ fn format(workspace: &Workspace) -> Result<Report> {
 
 fn lint(workspace: &Workspace) -> Result<Report> {
     tools::ensure_component(workspace, "clippy", "clippy")?;
-    whole(&mut workspace.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    let mut report =
+        whole(&mut workspace.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // The client by itself: elsewhere in the workspace all of its features are on.
+    for features in ["", "http"] {
+        let client =
+            ["clippy", "--package", "leasehold-client", "--no-default-features", "--features", features];
+        report.add(&whole(workspace.cargo(&client).args(["--", "-D", "warnings"]))?);
+    }
+    Ok(report)
 }
 
 /// Without a choice of targets, cargo runs unit, integration and documentation tests, builds the examples, and leaves

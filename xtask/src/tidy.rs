@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::tally::Report;
-use crate::tools::Workspace;
+use crate::tools::{self, Workspace};
 
 /// A function should fit on a screen.
 const LONGEST_FUNCTION: usize = 70;
@@ -65,6 +65,10 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 10] = [
     ),
 ];
 
+/// What only a store needs.
+const DATABASES: [&str; 5] =
+    ["rusqlite", "libsqlite3-sys", "tokio-postgres", "deadpool-postgres", "gcloud-sdk"];
+
 /// A file that git knows. The text is empty when it is not text.
 struct File {
     path: String,
@@ -88,10 +92,31 @@ const RULES: &[Rule] = &[
 /// Checks every rule.
 pub fn stage(workspace: &Workspace) -> Result<Report> {
     let files = read_files(&workspace.root, workspace.files()?);
-    let problems: Vec<String> = RULES.iter().flat_map(|rule| rule(&files)).collect();
+    let mut problems: Vec<String> = RULES.iter().flat_map(|rule| rule(&files)).collect();
+    problems.extend(databases_of_an_http_client(&dependencies_of_an_http_client(workspace)?));
     problems.iter().for_each(|problem| println!("{problem}"));
-    println!("   {} files, {} rules, {} problems", files.len(), RULES.len(), problems.len());
+    println!("   {} files, {} rules, {} problems", files.len(), RULES.len() + 1, problems.len());
     Ok(Report::check(problems.is_empty()))
+}
+
+/// What a program builds that only talks to a server.
+fn dependencies_of_an_http_client(workspace: &Workspace) -> Result<String> {
+    let args = ["tree", "--package", "leasehold-client", "--no-default-features", "--features", "http"];
+    let finished =
+        tools::watch(workspace.cargo(&args).args(["--edges", "normal,build", "--prefix", "none"]))?;
+    anyhow::ensure!(finished.ok, "cargo tree failed: {}", finished.output);
+    Ok(finished.output)
+}
+
+/// Who only talks HTTP builds no database.
+fn databases_of_an_http_client(tree: &str) -> Vec<String> {
+    let is_there = |name: &str| tree.lines().any(|line| line.split(' ').next() == Some(name));
+    let says = |what: &str| format!("crates/leasehold-client/Cargo.toml: feature `http` {what}");
+    // Otherwise the tree would be that of something else, and nothing would ever be found in it.
+    let talks_http = is_there("reqwest");
+    let missing = (!talks_http).then(|| says("brings no HTTP client"));
+    let found = DATABASES.iter().filter(|name| is_there(name));
+    missing.into_iter().chain(found.map(|name| says(&format!("alone builds {name}, a database")))).collect()
 }
 
 /// A file that git tracks but that is deleted, or is a link to nowhere, cannot be read and is left out.
@@ -323,6 +348,15 @@ mod tests {
 
     fn accepts(rule: Rule, path: &str, text: &str) {
         assert_eq!(found(rule, path, text), [""; 0]);
+    }
+
+    #[test]
+    fn a_database_below_an_http_client_is_found() {
+        assert!(
+            databases_of_an_http_client("leasehold-client v0.1.0\nreqwest v0.13.5\nhttp v1.4.0").is_empty()
+        );
+        assert_eq!(databases_of_an_http_client("reqwest v0.13.5\nrusqlite v0.38.0 (*)").len(), 1);
+        assert_eq!(databases_of_an_http_client("another-program v0.1.0").len(), 1, "nothing that talks HTTP");
     }
 
     #[test]

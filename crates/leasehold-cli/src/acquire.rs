@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use leasehold_client::http::Error;
-use leasehold_client::{AcquireOptions, Documents, Events, Guard, Leasehold, Lost, Notice, Retry, RoomId};
+use leasehold_client::{
+    AcquireOptions, Events, Guard, Held, HttpClient, Leasehold, Lost, Notice, Retry, RoomId,
+};
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::documents::{EventName, Grant, Holder, LockState};
-use leasehold_core::{Held, Retries, RetryPolicy, wire};
+use leasehold_core::{Retries, RetryPolicy, wire};
 use leasehold_store::clock::unix_millis;
-use leasehold_store::random::jitter;
+use leasehold_store::jitter;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
@@ -45,15 +47,15 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
         logs::start("warn", None).map_err(anyhow::Error::msg)?;
         // Two terminals are two holders, unless --tab gives both the same name.
         let tab = args.connection.tab.clone().unwrap_or_else(own_tab);
-        return args.connection.run_as(Some(&tab), async |documents| hold(args, documents, out).await);
+        return args.connection.run_as(Some(&tab), async |client| hold(args, client, out).await);
     }
-    args.connection.run(async |documents| acquire(args, &documents, out).await)
+    args.connection.run(async |client| acquire(args, &client, out).await)
 }
 
-async fn acquire(args: &Args, documents: &Documents, out: &Out) -> Result<Ending> {
+async fn acquire(args: &Args, client: &HttpClient, out: &Out) -> Result<Ending> {
     let file = SecretFile::create(args.lease_id_file.as_deref())?;
     let waiting = out.spinner(format!("locking {}", args.room));
-    let locked = lock(documents, &args.room, args.wait).await;
+    let locked = lock(client, &args.room, args.wait).await;
     waiting.finish_and_clear();
     match locked {
         Ok(grant) => tell_granted(&args.room, &grant, file, out),
@@ -62,13 +64,13 @@ async fn acquire(args: &Args, documents: &Documents, out: &Out) -> Result<Ending
 }
 
 /// Locks the document; waits while another holder has it.
-async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Grant, Error> {
-    let mut last = match documents.lock(room, None).await {
+async fn lock(client: &HttpClient, room: &RoomId, wait: Duration) -> Result<Grant, Error> {
+    let mut last = match client.lock(room, None).await {
         Err(Error::Held(held)) if !wait.is_zero() => held,
         answer => return answer,
     };
     let waiting = async {
-        let mut events = documents.events(Some(room), None);
+        let mut events = client.events(Some(room), None);
         let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
         loop {
             let left = Duration::from_millis(last.expires_in_ms);
@@ -76,7 +78,7 @@ async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Gr
                 () = tokio::time::sleep(left) => {}
                 () = freed(&mut events) => {}
             }
-            match documents.lock(room, None).await {
+            match client.lock(room, None).await {
                 Err(Error::Held(held)) => {
                     retries.succeeded();
                     last = held;
@@ -95,10 +97,10 @@ async fn lock(documents: &Documents, room: &RoomId, wait: Duration) -> Result<Gr
 }
 
 /// Locks the document, keeps it until a signal arrives, and releases it.
-async fn hold(args: &Args, documents: Documents, out: &Out) -> Result<Ending> {
+async fn hold(args: &Args, client: HttpClient, out: &Out) -> Result<Ending> {
     let mut signals = Signals::listen()?;
     let waiting = out.spinner(format!("locking {}", args.room));
-    let (leasehold, options) = (Leasehold::connect(documents.clone()), AcquireOptions::new().wait(args.wait));
+    let (leasehold, options) = (Leasehold::connect(client.clone()), AcquireOptions::new().wait(args.wait));
     let acquired = tokio::select! {
         acquired = leasehold.acquire(args.room.key().as_str(), options) => acquired,
         // Given up before it was there.
@@ -108,7 +110,7 @@ async fn hold(args: &Args, documents: Documents, out: &Out) -> Result<Ending> {
     match acquired {
         Ok(guard) => keep(args, guard, signals, out).await,
         Err(leasehold_client::Error::TimedOut { held, .. }) => {
-            let state = documents.state(&args.room, None).await?;
+            let state = client.state(&args.room, None).await?;
             refused(&args.room, Error::Held(Box::new(in_the_way(state, &held))), out)
         }
         Err(leasehold_client::Error::Http(error)) => refused(&args.room, error, out),
@@ -127,10 +129,10 @@ fn in_the_way(state: LockState, held: &Held) -> wire::documents::Held {
             same_user: lock.same_user,
         },
         None => wire::documents::Held {
-            holder: Holder { id: held.by.to_string(), name: held.by.to_string() },
+            holder: Holder { id: held.by.to_string(), name: held.name.clone() },
             fence: held.fence.get(),
             expires_at: String::new(),
-            expires_in_ms: 0,
+            expires_in_ms: whole_millis(held.left),
             same_user: false,
         },
     }

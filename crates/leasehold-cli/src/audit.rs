@@ -1,7 +1,7 @@
 //! `leasehold audit`: who took or ended whose locks, and why.
 
 use anyhow::Result;
-use leasehold_client::Documents;
+use leasehold_client::HttpClient;
 use leasehold_core::wire::documents::{AuditAction, AuditLine};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
-    let entries = args.connection.run(async |documents| read_all(&documents, args.after).await)?;
+    let entries = args.connection.run(async |client| read_all(&client, args.after).await)?;
     if out.is_json() {
         out.value(&json!(entries));
     } else if entries.is_empty() {
@@ -32,15 +32,17 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     Ok(Ending::Done)
 }
 
-async fn read_all(documents: &Documents, mut after: Option<u64>) -> Result<Vec<AuditLine>> {
+async fn read_all(client: &HttpClient, mut after: Option<u64>) -> Result<Vec<AuditLine>> {
     let mut entries = Vec::new();
     loop {
-        let page = documents.audit(after, None).await?;
+        let page = client.audit(after, None).await?;
         entries.extend(page.entries);
         match page.next {
             Some(next) if Some(next) > after => after = Some(next),
             Some(next) => {
-                anyhow::bail!("the server's audit does not continue after {next}; ask the operator of the server")
+                anyhow::bail!(
+                    "the server's audit does not continue after {next}; ask the operator of the server"
+                )
             }
             None => return Ok(entries),
         }

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
-    args.connection.run(async |documents| match documents.check(&args.room, args.fence).await {
+    args.connection.run(async |client| match client.check(&args.room, args.fence).await {
         Ok(checked) => Ok(tell(args, &checked, out)),
         Err(error) => refused(&args.room, error, out),
     })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use leasehold_client::http::Error;
-use leasehold_client::{Documents, LeaseId, RoomId};
+use leasehold_client::{HttpClient, LeaseId, RoomId};
 use leasehold_core::wire::documents::Held;
 use serde_json::json;
 
@@ -46,7 +46,7 @@ impl Connection {
     }
 
     /// Does something with the server. An error about reaching it says where it was looked for.
-    pub(crate) fn run<T>(&self, work: impl AsyncFnOnce(Documents) -> Result<T>) -> Result<T> {
+    pub(crate) fn run<T>(&self, work: impl AsyncFnOnce(HttpClient) -> Result<T>) -> Result<T> {
         self.run_as(self.tab.as_deref(), work)
     }
 
@@ -54,11 +54,11 @@ impl Connection {
     pub(crate) fn run_as<T>(
         &self,
         tab: Option<&str>,
-        work: impl AsyncFnOnce(Documents) -> Result<T>,
+        work: impl AsyncFnOnce(HttpClient) -> Result<T>,
     ) -> Result<T> {
-        let documents = self.open(tab)?;
-        let url = documents.url().trim_end_matches('/').to_owned();
-        crate::run_async(work(documents)).map_err(|error| match error.downcast_ref() {
+        let client = self.open(tab)?;
+        let url = client.url().trim_end_matches('/').to_owned();
+        crate::run_async(work(client)).map_err(|error| match error.downcast_ref() {
             Some(Error::Unavailable { .. }) => error.context(url),
             Some(Error::Unauthenticated { .. }) => NotLetIn(error.to_string()).into(),
             _ => error,
@@ -66,9 +66,9 @@ impl Connection {
     }
 
     /// Checks what was given. Nothing is sent yet.
-    fn open(&self, tab: Option<&str>) -> Result<Documents> {
+    fn open(&self, tab: Option<&str>) -> Result<HttpClient> {
         let url = self.url.clone().or_else(Self::url_in_environment).unwrap_or_else(|| DEFAULT_URL.into());
-        let mut builder = Documents::at(url);
+        let mut builder = HttpClient::at(url);
         if let Some(token) = self.token()? {
             builder = builder.token(token);
         }

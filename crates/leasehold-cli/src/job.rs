@@ -9,7 +9,7 @@ mod show;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use leasehold_client::{Claim, Created, Documents, Error, Fence, JobId, Jobs, Leasehold, Lost};
+use leasehold_client::{Claim, Created, Error, Fence, HttpClient, JobId, Jobs, Leasehold, Lost};
 use leasehold_core::wire::jobs::{text_of, value_of};
 use leasehold_store::StoreUrl;
 use serde_json::{Value, json};
@@ -100,8 +100,7 @@ async fn reset(id: &JobId, jobs: &Jobs, out: &Out) -> Result<Ending> {
         None if out.is_json() => tell(out, "reset", id, json!({})),
         None => out.good(&format!("{id} is to be done again")),
         Some(held) => {
-            let left = jobs.look(id.as_str()).await.map_err(bare)?.and_then(|look| look.held);
-            return Ok(acquire::locked(id, &held, left.map(|(_, left)| left).unwrap_or_default(), out));
+            return Ok(acquire::locked(id, &held, out));
         }
     }
     Ok(Ending::Done)
@@ -126,7 +125,7 @@ impl Place {
     fn run(&self, work: impl AsyncFnOnce(Jobs) -> Result<Ending>) -> Result<Ending> {
         let server = self.connection.url.is_some() || Connection::url_in_environment().is_some();
         if server && self.store.is_none() {
-            let work = async |documents: Documents| work(Leasehold::connect(documents).jobs()?).await;
+            let work = async |client: HttpClient| work(Leasehold::connect(client).jobs()?).await;
             return self.connection.run(work);
         }
         let store = self.store.clone().or_else(|| variable(STORE)).unwrap_or_else(|| "leases.db".into());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use leasehold_client::Documents;
+use leasehold_client::HttpClient;
 use leasehold_core::Key;
 use leasehold_core::wire::LeaseView;
 use leasehold_core::wire::documents::{LockState, LockView};
@@ -90,16 +90,16 @@ fn read_file(prefix: &str, file: &Path) -> Result<Vec<LeaseView>> {
 }
 
 fn list_server(args: &Args, out: &Out) -> Result<Ending> {
-    let locks = args.connection.run(async |documents| read_server(&args.prefix, &documents).await)?;
+    let locks = args.connection.run(async |client| read_server(&args.prefix, &client).await)?;
     let header = ["DOCUMENT", "HOLDER", "FENCE", "HELD FOR", "EXPIRES IN", "NOTE"];
     show(out, &json!(locks), &header, locks.iter().filter_map(lock_row).collect());
     Ok(Ending::Done)
 }
 
-async fn read_server(prefix: &str, documents: &Documents) -> Result<Vec<LockState>> {
+async fn read_server(prefix: &str, client: &HttpClient) -> Result<Vec<LockState>> {
     let (mut locks, mut after) = (Vec::new(), None);
     loop {
-        let page = documents.list(prefix, after.as_deref(), None).await?;
+        let page = client.list(prefix, after.as_deref(), None).await?;
         locks.extend(page.documents);
         match page.next {
             Some(next) => after = Some(next),

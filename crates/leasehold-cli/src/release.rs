@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use leasehold_client::http::Error;
-use leasehold_client::{Documents, Fence, RoomId};
+use leasehold_client::{Fence, HttpClient, RoomId};
 use leasehold_core::Reason;
 use serde_json::json;
 
@@ -32,27 +32,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
-    args.connection.run(async |documents| match &args.reason {
-        Some(reason) if args.force => force(args, &documents, reason, out).await,
-        _ => release(args, &documents, out).await,
+    args.connection.run(async |client| match &args.reason {
+        Some(reason) if args.force => force(args, &client, reason, out).await,
+        _ => release(args, &client, out).await,
     })
 }
 
-async fn release(args: &Args, documents: &Documents, out: &Out) -> Result<Ending> {
+async fn release(args: &Args, client: &HttpClient, out: &Out) -> Result<Ending> {
     let lease_id = args.which.lease_id()?;
-    match documents.unlock(&args.room, lease_id.as_ref()).await {
+    match client.unlock(&args.room, lease_id.as_ref()).await {
         Ok(()) => Ok(tell(args, &format!("{} is free", args.room), out)),
         Err(error) => refused(&args.room, error, out),
     }
 }
 
-async fn force(args: &Args, documents: &Documents, reason: &Reason, out: &Out) -> Result<Ending> {
+async fn force(args: &Args, client: &HttpClient, reason: &Reason, out: &Out) -> Result<Ending> {
     let ended = async {
-        let fence = seen(documents, &args.room, args.fence).await?;
-        documents.force_release(&args.room, fence, reason).await
+        let fence = seen(client, &args.room, args.fence).await?;
+        client.force_release(&args.room, fence, reason).await
     };
     match ended.await {
-        Ok(()) => Ok(tell(args, &format!("{} is free; its holder is notified with the reason", args.room), out)),
+        Ok(()) => {
+            Ok(tell(args, &format!("{} is free; its holder is notified with the reason", args.room), out))
+        }
         Err(Error::LockNotFound { .. }) => {
             Ok(tell_lost(&args.room, "it is not held, so there is nothing to end", None, out))
         }

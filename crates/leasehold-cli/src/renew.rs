@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     let lease_id = args.which.lease_id()?;
-    args.connection.run(async |documents| match documents.heartbeat(&args.room, lease_id.as_ref()).await {
+    args.connection.run(async |client| match client.renew(&args.room, lease_id.as_ref()).await {
         Ok(lock) => Ok(tell(&args.room, &lock, out)),
         Err(error) => refused(&args.room, error, out),
     })

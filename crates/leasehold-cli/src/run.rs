@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
-use leasehold_client::{AcquireOptions, Documents, Error, Guard, Leasehold, Retry};
+use leasehold_client::{AcquireOptions, Error, Guard, HttpClient, Leasehold, Retry};
 use leasehold_core::{Retries, RetryPolicy};
 use leasehold_store::StoreUrl;
-use leasehold_store::random::jitter;
+use leasehold_store::jitter;
 
 use crate::acquire::own_tab;
 use crate::connection::{Connection, variable};
@@ -132,8 +132,8 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
         None => {
             // Two runs of one user are two holders, unless --tab gives both the same name.
             let tab = args.connection.tab.clone().unwrap_or_else(own_tab);
-            let work = async |documents: Documents| {
-                lease_and_run(args, &Leasehold::connect(documents), AcquireOptions::new(), &report).await
+            let work = async |client: HttpClient| {
+                lease_and_run(args, &Leasehold::connect(client), AcquireOptions::new(), &report).await
             };
             args.connection.run_as(Some(&tab), work)
         }
@@ -181,7 +181,7 @@ async fn lease_and_run(
         Ok(guard) => supervisor::run(args, guard, signals, report).await,
         Err(Error::TimedOut { held, .. }) => {
             if !args.quiet {
-                report.held(&held, leasehold.time_left(&held).await.unwrap_or_default());
+                report.held(&held);
             }
             Ok(Ending::Held)
         }

@@ -162,5 +162,7 @@ fn replaced(file: &Path, done: &str, repaired: &Repaired, out: &Out) {
         out.hint(&format!("the old file is kept as {}", kept_as.display()));
     }
     out.hint(&format!("every fence from now on is larger than {}", repaired.last_fence));
-    out.notice("holders of leases that are missing in it may not know yet: wait one TTL before serving again");
+    out.notice(
+        "holders of leases that are missing in it may not know yet: wait one TTL before serving again",
+    );
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use leasehold_client::http::Error;
-use leasehold_client::{Documents, Fence, RoomId};
+use leasehold_client::{Fence, HttpClient, RoomId};
 use leasehold_core::Reason;
 use leasehold_core::wire::documents::Grant;
 
@@ -47,23 +47,23 @@ pub(crate) fn reason_arg(text: &str) -> Result<Reason, String> {
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     let file = SecretFile::create(args.lease_id_file.as_deref())?;
-    args.connection.run(async |documents| match take_over(args, &documents).await {
+    args.connection.run(async |client| match take_over(args, &client).await {
         Ok(grant) => tell_granted(&args.room, &grant, file, out),
         Err(error) => refused(&args.room, error, out),
     })
 }
 
-async fn take_over(args: &Args, documents: &Documents) -> Result<Grant, Error> {
-    let fence = seen(documents, &args.room, args.fence).await?;
-    documents.take_over(&args.room, fence, &args.reason, None).await
+async fn take_over(args: &Args, client: &HttpClient) -> Result<Grant, Error> {
+    let fence = seen(client, &args.room, args.fence).await?;
+    client.take_over(&args.room, fence, &args.reason, None).await
 }
 
 /// The fence that the caller has seen; if it did not say, that of the lock that is held at this moment.
-pub(crate) async fn seen(documents: &Documents, room: &RoomId, fence: Option<Fence>) -> Result<Fence, Error> {
+pub(crate) async fn seen(client: &HttpClient, room: &RoomId, fence: Option<Fence>) -> Result<Fence, Error> {
     if let Some(fence) = fence {
         return Ok(fence);
     }
-    match documents.state(room, None).await?.lock {
+    match client.state(room, None).await?.lock {
         Some(lock) => Ok(Fence::new(lock.fence)?),
         None => Err(Error::LockNotFound { because: None }),
     }

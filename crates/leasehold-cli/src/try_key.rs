@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use leasehold_client::{AcquireOptions, Error, Guard, Leasehold, Lost};
-use leasehold_core::Held;
+use leasehold_client::{AcquireOptions, Error, Guard, Held, Leasehold, Lost};
 use leasehold_core::time::{parse_duration, whole_millis};
 use leasehold_store::{Mode, StoreUrl};
 use serde_json::json;
@@ -58,10 +57,7 @@ async fn try_key(args: &Args, out: &Out) -> Result<Ending> {
     waiting.finish_and_clear();
     match acquired {
         Ok(guard) => hold(args, out, guard).await,
-        Err(Error::TimedOut { key, held }) => {
-            let left = leasehold.time_left(&held).await.unwrap_or_default();
-            Ok(refused(out, key.as_str(), &held, left))
-        }
+        Err(Error::TimedOut { key, held }) => Ok(refused(out, key.as_str(), &held)),
         Err(error) => Err(error.into()),
     }
 }
@@ -82,8 +78,8 @@ pub(crate) fn shared(store: &str) -> Result<String> {
     })
 }
 
-fn refused(out: &Out, key: &str, held: &Held, left: Duration) -> Ending {
-    let left = whole_millis(left);
+fn refused(out: &Out, key: &str, held: &Held) -> Ending {
+    let left = whole_millis(held.left);
     if out.is_json() {
         out.value(&json!({ "event": "held", "key": key, "owner": held.by.as_str(), "fence": held.fence.get(), "expires_in_ms": left }));
     } else {

@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use leasehold_client::{Documents, Events, Notice, RoomId};
+use leasehold_client::{Events, HttpClient, Notice, RoomId};
 use leasehold_core::wire::documents::{DocumentEvent, EventName, LockState, UnlockReason};
 use leasehold_store::clock::unix_millis;
 use ratatui::DefaultTerminal;
@@ -43,12 +43,12 @@ const SHOWN_AT_MOST: usize = 500;
 
 pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     let live = !out.is_json() && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    args.connection.run(async |documents| {
+    args.connection.run(async |client| {
         let signals = Signals::listen()?;
         if live {
-            View::open(&documents, args.room.as_ref())?.run(signals).await?;
+            View::open(&client, args.room.as_ref())?.run(signals).await?;
         } else {
-            lines(documents.events(args.room.as_ref(), None), signals, out).await?;
+            lines(client.events(args.room.as_ref(), None), signals, out).await?;
         }
         Ok(Ending::Done)
     })
@@ -170,17 +170,17 @@ struct Answered {
 }
 
 impl View {
-    fn open(documents: &Documents, room: Option<&RoomId>) -> Result<Self> {
+    fn open(client: &HttpClient, room: Option<&RoomId>) -> Result<Self> {
         let title = match room {
-            Some(room) => format!("{} at {}", room, documents.url()),
-            None => documents.url().to_owned(),
+            Some(room) => format!("{} at {}", room, client.url()),
+            None => client.url().to_owned(),
         };
         Ok(Self {
             terminal: Borrowed(ratatui::try_init()?),
             screen: Screen::new(title),
             board: Board::new(),
-            events: documents.events(room, None),
-            answers: ask_often(documents.clone(), room.cloned()),
+            events: client.events(room, None),
+            answers: ask_often(client.clone(), room.cloned()),
             keys: read_keys(),
         })
     }
@@ -236,7 +236,7 @@ impl View {
 }
 
 /// Asks for the state again and again. Trouble is not told here: the event stream has the same, and tells it.
-fn ask_often(documents: Documents, room: Option<RoomId>) -> mpsc::Receiver<Answered> {
+fn ask_often(client: HttpClient, room: Option<RoomId>) -> mpsc::Receiver<Answered> {
     let (answers, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let mut ask = interval(ASKED_EVERY);
@@ -245,9 +245,9 @@ fn ask_often(documents: Documents, room: Option<RoomId>) -> mpsc::Receiver<Answe
             ask.tick().await;
             let asked = Instant::now();
             let answer = match &room {
-                Some(room) => documents.state(room, None).await.map(|state| (vec![state], false)),
+                Some(room) => client.state(room, None).await.map(|state| (vec![state], false)),
                 None => {
-                    let page = documents.list("", None, Some(SHOWN_AT_MOST)).await;
+                    let page = client.list("", None, Some(SHOWN_AT_MOST)).await;
                     page.map(|page| (page.documents, page.next.is_some()))
                 }
             };

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::holder::heartbeat;
-use leasehold_core::lease::Bid;
 use leasehold_core::{
-    Command, Held, Holder, HolderTime, Invalid, Key, LeaseId, Lost, Meta, Outcome, Owner, Position, Retries,
-    RetryPolicy, Ttl, WorkerName,
+    HolderTime, Invalid, Keeper, Key, LeaseId, Lost, Meta, Owner, Position, Retries, RetryPolicy, Ttl,
+    WorkerName, lease,
 };
-use leasehold_store::random::jitter;
-use leasehold_store::{Applied, Retry};
+use leasehold_store::Retry;
+use leasehold_store::jitter;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::Backend;
+use crate::backend::{Answered, BidReply, Held, Way};
 use crate::guard::Guard;
+use crate::waiters::Waiter;
 use crate::{Error, Inner};
 
 /// How to acquire a lease.
@@ -84,38 +83,32 @@ impl AcquireOptions {
         (self.wait, self.cancel.clone().unwrap_or_default())
     }
 
-    fn bid(&self, backend: &Backend) -> Result<Bid, Error> {
-        if backend.is_server() {
+    fn bid(&self, is_server: bool) -> Result<lease::Bid, Error> {
+        if is_server {
             self.leave_it_to_the_server()?;
         }
-        self.bid_as_it_is()
+        self.bid_for(TTL)
     }
 
-    fn bid_as_it_is(&self) -> Result<Bid, Error> {
-        Ok(Bid {
+    fn bid_for(&self, ttl: Duration) -> Result<lease::Bid, Error> {
+        Ok(lease::Bid {
             lease_id: new_lease_id()?,
             owner: Owner::parse(self.owner.as_deref().unwrap_or(&this_program()))?,
-            ttl: Ttl::new(self.ttl.unwrap_or(TTL))?,
+            ttl: Ttl::new(self.ttl.unwrap_or(ttl))?,
             meta: Meta::new(self.meta.iter().cloned())?,
         })
     }
-}
 
-impl AcquireOptions {
-    /// The bid for a job, and how often it is refreshed: jobs last longer than locks unless somebody says otherwise.
+    /// The bid for a job, whose attempts last for `ttl` unless the options say otherwise; and the heartbeat.
     pub(crate) fn job_bid(
         &self,
-        backend: &Backend,
+        is_server: bool,
         ttl: Duration,
-        refresh: Duration,
-    ) -> Result<(Bid, Duration), Error> {
-        if backend.is_server() {
+    ) -> Result<(lease::Bid, Option<Duration>), Error> {
+        if is_server {
             self.as_a_worker()?;
         }
-        let bid = Self { ttl: self.ttl.or(Some(ttl)), ..self.clone() }.bid_as_it_is()?;
-        // Where the caller chose the TTL, the heartbeat follows from it, as with every lease.
-        let chosen = self.ttl.map(|_| heartbeat(bid.ttl));
-        Ok((bid, self.heartbeat.or(chosen).unwrap_or(refresh)))
+        Ok((self.bid_for(ttl)?, self.heartbeat))
     }
 
     /// Behind a server, the token says who owns an attempt at a job; a worker's name is only shown.
@@ -124,25 +117,23 @@ impl AcquireOptions {
             WorkerName::parse(owner)?;
         }
         match self.meta.first() {
-            Some((name, _)) => Err(Invalid::new(
-                "meta",
-                name,
-                "behind a server, a worker has a name and nothing else to show",
-                "leave it out",
-            )),
+            Some((name, _)) => {
+                let rule = "behind a server, a worker has a name and nothing else to show";
+                Err(Invalid::new("meta", name, rule, "leave it out"))
+            }
             None => Ok(()),
         }
     }
 
-    /// Behind a server, the token says who the owner is, and the server how long a lease lasts. Whoever says otherwise
-    /// would be misled in silence.
+    /// Behind a server, the token says who the owner is, and the server how long a lease lasts. An option that would be
+    /// ignored is refused instead.
     fn leave_it_to_the_server(&self) -> Result<(), Invalid> {
         let refuse = |what, value: &str, rule: &str| Err(Invalid::new(what, value, rule, "leave it out"));
         if let Some(owner) = &self.owner {
-            return refuse("owner", owner, "behind a server, the owner is whoever the token says");
+            return refuse("owner", owner, "behind a server, the token says who the owner is");
         }
         if let Some(ttl) = self.ttl {
-            return refuse("TTL", &format!("{ttl:?}"), "behind a server, the TTL is the server's");
+            return refuse("TTL", &format!("{ttl:?}"), "behind a server, the server sets the TTL");
         }
         if let Some((name, _)) = self.meta.first() {
             return refuse("meta", name, "behind a server, what others see of a holder comes from its token");
@@ -175,39 +166,43 @@ pub(crate) async fn try_acquire(
     key: &Key,
     options: &AcquireOptions,
 ) -> Result<Attempt, Error> {
-    let mut bidder = Bidder::new(inner, key, options)?;
-    Ok(match bidder.attempt().await?.0 {
-        Answer::Granted(guard) => Attempt::Acquired(guard),
-        Answer::Held(held, _) => Attempt::Held(held),
-    })
+    Bidder::new(inner, key, options)?.attempt().await
 }
 
 pub(crate) async fn acquire(inner: &Arc<Inner>, key: &Key, options: &AcquireOptions) -> Result<Guard, Error> {
     let mut bidder = Bidder::new(inner, key, options)?;
     let (wait, cancelled) = options.patience();
     let patience = wait.map(|wait| wait.max(FIRST_ANSWER));
-    let (held, position) = tokio::select! {
-        biased;
-        () = cancelled.cancelled() => return Err(Error::Cancelled { key: key.clone() }),
-        first = bidder.attempt() => match first? {
-            (Answer::Granted(guard), _) => return Ok(guard),
-            (Answer::Held(held, _), position) => (held, position),
-        },
-        () = sleep_or_forever(patience) => return Err(no_answer()),
-    };
-    let mut holder = held;
     tokio::select! {
         biased;
         () = cancelled.cancelled() => return Err(Error::Cancelled { key: key.clone() }),
-        granted = bidder.until_granted(&mut holder, position) => return granted,
+        first = bidder.attempt() => match first? {
+            Attempt::Acquired(guard) => return Ok(guard),
+            Attempt::Held(_) => {}
+        },
+        () = sleep_or_forever(patience) => return Err(no_answer()),
+    };
+    tokio::select! {
+        biased;
+        () = cancelled.cancelled() => return Err(Error::Cancelled { key: key.clone() }),
+        granted = bidder.until_granted() => return granted,
         () = sleep_or_forever(wait) => {}
     }
-    Err(Error::TimedOut { key: key.clone(), held: holder })
+    match bidder.holder() {
+        Some(held) => Err(Error::TimedOut { key: key.clone(), held }),
+        None => Err(no_answer()),
+    }
 }
 
 pub(crate) fn no_answer() -> Error {
     let what = "it did not answer within the wait".into();
     Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::Unknown })
+}
+
+/// A backend that keeps the rules never answers like this.
+pub(crate) fn unexpected_bid() -> Error {
+    let what = "it answered as if a hand-over had been requested".into();
+    Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::No })
 }
 
 pub(crate) async fn sleep_or_forever(duration: Option<Duration>) {
@@ -217,44 +212,58 @@ pub(crate) async fn sleep_or_forever(duration: Option<Duration>) {
     }
 }
 
-enum Answer {
+/// What a bid came to.
+pub(crate) enum Bid {
     Granted(Guard),
-    /// Held by somebody, for so long unless it is renewed.
-    Held(Held, Duration),
+    Held(Held),
+    Requested,
+    RequestedByAnother(Option<Held>),
 }
 
-/// Somebody who wants a lease, under one lease id for all its attempts: should the answer to one get lost, the next
-/// one finds out. When it is dropped with an attempt under way, the lease id is withdrawn, so that nobody is left with
-/// a lease that nobody knows of.
+/// Seeks one lease, under one lease id for all attempts: should the answer to one get lost, the next one finds out. When
+/// it is dropped with an attempt under way, the lease id is withdrawn: otherwise a lease could be granted that nobody
+/// knows of.
 pub(crate) struct Bidder<'a> {
     pub(crate) inner: &'a Arc<Inner>,
     pub(crate) key: &'a Key,
-    pub(crate) bid: Bid,
+    bid: lease::Bid,
     heartbeat: Option<Duration>,
     under_way: bool,
+    /// Who was in the way at the last attempt, and when that was.
+    holder: Option<(HolderTime, Held)>,
+    /// Where the store's events stood then.
+    seen: Option<Position>,
 }
 
 impl<'a> Bidder<'a> {
     pub(crate) fn new(inner: &'a Arc<Inner>, key: &'a Key, options: &AcquireOptions) -> Result<Self, Error> {
-        let bid = options.bid(&inner.backend)?;
-        Ok(Self { inner, key, bid, heartbeat: options.heartbeat, under_way: false })
+        let bid = options.bid(inner.backend.is_server())?;
+        let heartbeat = options.heartbeat;
+        Ok(Self { inner, key, bid, heartbeat, under_way: false, holder: None, seen: None })
     }
 
-    /// Tries until it has the lease. `holder` is kept up to date on who is in the way, `seen` is the position at the
-    /// last attempt.
-    async fn until_granted(&mut self, holder: &mut Held, seen: Position) -> Result<Guard, Error> {
-        let mut listening = self.inner.waiters.listen(self.key, seen);
+    /// Who is in the way, as far as is known, with what they have left by now.
+    pub(crate) fn holder(&self) -> Option<Held> {
+        let (at, held) = self.holder.as_ref()?;
+        Some(Held { left: held.left.saturating_sub(self.inner.now().since(*at)), ..held.clone() })
+    }
+
+    /// Listens to what happens to the key from the last attempt on.
+    pub(crate) fn listen(&self) -> Waiter {
+        self.inner.waiters.listen(self.key, self.seen)
+    }
+
+    /// Tries until it has the lease.
+    async fn until_granted(&mut self) -> Result<Guard, Error> {
+        let mut listening = self.listen();
         loop {
             // First listen, then look again: whatever happens after that look will be heard.
             listening.mark();
-            let left = match self.attempt().await?.0 {
-                Answer::Granted(guard) => return Ok(guard),
-                Answer::Held(held, left) => {
-                    *holder = held;
-                    left
-                }
+            let left = match self.attempt().await? {
+                Attempt::Acquired(guard) => return Ok(guard),
+                Attempt::Held(held) => held.left,
             };
-            // Nobody is pushed a lease: when the key frees or expires, everybody who waits asks anew.
+            // Nobody is pushed a lease: when the key frees or expires, all waiters ask anew.
             tokio::select! {
                 () = listening.ended() => {}
                 () = tokio::time::sleep(left.max(SHORTEST_SLEEP)) => {}
@@ -262,110 +271,95 @@ impl<'a> Bidder<'a> {
         }
     }
 
-    /// One attempt, and the position of the store's events at that moment.
-    async fn attempt(&mut self) -> Result<(Answer, Position), Error> {
-        let (sent, applied) = self.send(&Command::Acquire(self.bid.clone())).await?;
-        let (now, position) = (applied.now, applied.position);
-        let answer = match self.taken(sent, applied)? {
-            Taken::Granted(guard) => Answer::Granted(guard),
-            Taken::Held(held) => {
-                let left = held.until.since(now);
-                Answer::Held(held, left)
-            }
-            Taken::Other(other) => return Err(against_the_rules(&other)),
-        };
-        Ok((answer, position))
-    }
-
-    /// What a bid came to, whichever command made it.
-    pub(crate) fn taken(&self, sent: HolderTime, applied: Applied) -> Result<Taken, Error> {
-        match &applied.outcome {
-            Outcome::Granted { lease, .. } => {
-                let heartbeat = self.heartbeat.or_else(|| self.inner.backend.heartbeat());
-                Ok(Taken::Granted(Guard::new(self.inner, self.key.clone(), lease, sent, &applied, heartbeat)))
-            }
-            Outcome::Held(held) => Ok(Taken::Held(held.clone())),
-            Outcome::OwnerIsFull => Err(Error::OwnerIsFull { owner: self.bid.owner.to_string() }),
-            Outcome::FencesExhausted => Err(Error::FencesExhausted),
-            Outcome::Lost { because, .. } => Err(Error::Lost(Lost::Told(*because))),
-            _ => Ok(Taken::Other(applied.outcome)),
+    async fn attempt(&mut self) -> Result<Attempt, Error> {
+        match self.bid(&Way::Acquire).await? {
+            Bid::Granted(guard) => Ok(Attempt::Acquired(guard)),
+            Bid::Held(held) => Ok(Attempt::Held(held)),
+            Bid::Requested | Bid::RequestedByAnother(_) => Err(unexpected_bid()),
         }
     }
 
-    /// Sends one bid, and again if there is trouble that may pass. Answers when the successful one was sent.
-    pub(crate) async fn send(&mut self, command: &Command) -> Result<(HolderTime, Applied), Error> {
+    /// Sends one bid, and again if there is trouble that may pass.
+    pub(crate) async fn bid(&mut self, way: &Way) -> Result<Bid, Error> {
+        let (sent, (reply, seen)) = self.send(way).await?;
+        self.seen = seen;
+        match reply {
+            BidReply::Granted(granted) => {
+                let key = self.key.clone();
+                Ok(Bid::Granted(Guard::new(self.inner, key, granted, sent, seen, self.heartbeat)))
+            }
+            BidReply::Held(held) => {
+                self.holder = Some((self.inner.now(), held.clone()));
+                Ok(Bid::Held(held))
+            }
+            BidReply::Requested => Ok(Bid::Requested),
+            BidReply::RequestedByAnother(held) => Ok(Bid::RequestedByAnother(held)),
+            BidReply::OwnerIsFull => Err(Error::OwnerIsFull { owner: self.bid.owner.to_string() }),
+            BidReply::FencesExhausted => Err(Error::FencesExhausted),
+            BidReply::Lost(because) => Err(Error::Lost(Lost::Told(because))),
+        }
+    }
+
+    /// The answer, and when the bid that got it was sent.
+    async fn send(&mut self, way: &Way) -> Result<(HolderTime, Answered<BidReply>), Error> {
         let mut retries = retries(RetryPolicy::CALL);
         loop {
             let sent = self.inner.now();
             self.under_way = true;
-            let applied = self.inner.backend.apply(self.key, command.clone()).await;
-            match applied {
-                Ok(applied) if self.is_too_late(sent, &applied) && retries.failed().is_some() => {}
-                Ok(applied) => {
-                    // A request stands until it is answered, and is withdrawn by whoever leaves before.
-                    self.under_way = matches!(applied.outcome, Outcome::Requested { .. });
-                    return Ok((sent, applied));
+            match self.inner.backend.bid(self.key, &self.bid, way).await {
+                Ok((reply, _)) if self.is_too_late(sent, &reply) && retries.failed().is_some() => {}
+                Ok(answered) => {
+                    // A request stands until it is answered, and is withdrawn if this is dropped before.
+                    self.under_way = matches!(answered.0, BidReply::Requested);
+                    return Ok((sent, answered));
                 }
-                Err(error) if error.retry() == Retry::No => {
-                    self.under_way = false;
-                    return Err(error);
+                Err(error) => {
+                    self.under_way = error.retry() != Retry::No;
+                    pause_or_give_up(&mut retries, error).await?;
                 }
-                Err(error) => match retries.failed_asking(error.retry_after()) {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => return Err(error),
-                },
             }
         }
     }
 
     /// Whether the answer took so long that the lease cannot be used any more. Asking again extends it.
-    fn is_too_late(&self, sent: HolderTime, applied: &Applied) -> bool {
-        match &applied.outcome {
-            Outcome::Granted { lease, .. } => !Holder::new(sent, lease.ttl).is_held(self.inner.now()),
+    fn is_too_late(&self, sent: HolderTime, reply: &BidReply) -> bool {
+        match reply {
+            BidReply::Granted(granted) => !Keeper::new(sent, granted.terms.ttl).is_held(self.inner.now()),
             _ => false,
         }
     }
 }
 
-/// What a bid came to.
-pub(crate) enum Taken {
-    Granted(Guard),
-    Held(Held),
-    Other(Outcome),
+/// Waits until it is time for the next attempt; gives the error back if there is none.
+pub(crate) async fn pause_or_give_up(retries: &mut Retries, error: Error) -> Result<(), Error> {
+    let wait = match error.retry() {
+        Retry::No => None,
+        Retry::Safe | Retry::Unknown => retries.failed_asking(error.retry_after()),
+    };
+    let Some(wait) = wait else { return Err(error) };
+    tokio::time::sleep(wait).await;
+    Ok(())
 }
 
 impl Drop for Bidder<'_> {
     fn drop(&mut self) {
-        if self.under_way {
-            let command = Command::Withdraw { lease_id: self.bid.lease_id };
-            self.inner.apply_in_background(
-                self.key,
-                command,
-                "an acquire that was given up could not be withdrawn",
-            );
+        // Outside a runtime it cannot be sent: the lease runs out.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !self.under_way {
+            return;
         }
+        let (inner, key, lease_id) = (self.inner.clone(), self.key.clone(), self.bid.lease_id);
+        runtime.spawn(async move {
+            if let Err(error) = inner.backend.withdraw(&key, lease_id).await {
+                tracing::warn!(%key, %error, "an abandoned acquire could not be withdrawn; its lease will run out");
+            }
+        });
     }
-}
-
-pub(crate) fn against_the_rules(outcome: &Outcome) -> Error {
-    let what = format!("it answered an acquire with {outcome:?}, which the rules do not know");
-    Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::No })
 }
 
 impl Inner {
     pub(crate) fn now(&self) -> HolderTime {
         HolderTime::from_millis(self.clock.millis())
-    }
-
-    /// Sends a command that nobody waits for. Outside a runtime there is nobody to send it: the lease runs out.
-    pub(crate) fn apply_in_background(self: &Arc<Self>, key: &Key, command: Command, trouble: &'static str) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (inner, key) = (self.clone(), key.clone());
-        runtime.spawn(async move {
-            if let Err(error) = inner.backend.apply(&key, command).await {
-                tracing::warn!(%key, %error, "{trouble}; it will run out");
-            }
-        });
     }
 }
 

@@ -16,7 +16,7 @@ use leasehold_store::Retry;
 use serde::Deserialize;
 
 use crate::acquire::retries;
-use crate::http::{Documents, Error};
+use crate::http::{Error, HttpClient};
 use sse::{Message, Parser};
 
 /// After so long without a byte the connection counts as dead: a server says something every 15 s.
@@ -44,11 +44,11 @@ pub enum Notice {
     },
 }
 
-/// The events of one document, or of all that the caller may see. Made by [`Documents::events`].
+/// The events of one document, or of all that the caller may see. Made by [`HttpClient::events`].
 ///
 /// Dropping the future of [`Events::next`] loses nothing.
 pub struct Events {
-    documents: Documents,
+    client: HttpClient,
     room: Option<RoomId>,
     last: Option<u64>,
     connection: Option<Connection>,
@@ -83,9 +83,9 @@ struct All {
 }
 
 impl Events {
-    pub(crate) fn new(documents: Documents, room: Option<RoomId>, last: Option<u64>) -> Self {
+    pub(crate) fn new(client: HttpClient, room: Option<RoomId>, last: Option<u64>) -> Self {
         let retries = retries(RetryPolicy::PATIENT);
-        Self { documents, room, last, connection: None, retries, pause: None, ended: false }
+        Self { client, room, last, connection: None, retries, pause: None, ended: false }
     }
 
     /// The next thing that the stream says; `None` after an error, which is its end.
@@ -113,7 +113,7 @@ impl Events {
         }
     }
 
-    /// Where the stream stands: pass it to [`Documents::events`] to go on from here.
+    /// Where the stream stands: pass it to [`HttpClient::events`] to go on from here.
     pub fn last_event_id(&self) -> Option<u64> {
         self.last
     }
@@ -145,7 +145,7 @@ impl Events {
             pause.await;
             self.pause = None;
         }
-        match self.documents.open_events(self.room.as_ref(), self.last).await {
+        match self.client.open_events(self.room.as_ref(), self.last).await {
             Ok(response) => {
                 self.connection = Some(Connection { response, parser: Parser::default() });
                 Step::Silent
@@ -247,8 +247,8 @@ mod tests {
     use super::*;
 
     fn events(room: Option<&str>) -> Events {
-        let documents = Documents::at("http://127.0.0.1:1").build().unwrap();
-        documents.events(room.map(|room| RoomId::parse(room).unwrap()).as_ref(), None)
+        let client = HttpClient::at("http://127.0.0.1:1").build().unwrap();
+        client.events(room.map(|room| RoomId::parse(room).unwrap()).as_ref(), None)
     }
 
     fn event(seq: u64, id: u64) -> Message {

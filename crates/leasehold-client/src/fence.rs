@@ -16,7 +16,7 @@ use leasehold_core::wire::documents::{Checked, Problem};
 use leasehold_core::{Fence, RoomId};
 use tower::{Layer, Service};
 
-use crate::http::{Documents, Error};
+use crate::http::{Error, HttpClient};
 
 /// The header in which a save brings the fence of its lock.
 pub const LEASE_FENCE: HeaderName = HeaderName::from_static("lease-fence");
@@ -38,7 +38,7 @@ const A_MOMENT: u64 = 1;
 /// | Leasehold cannot be asked | `503` with `Retry-After`, code `unavailable` |
 #[derive(Clone)]
 pub struct FenceLayer<F> {
-    documents: Documents,
+    client: HttpClient,
     room: Arc<F>,
 }
 
@@ -46,15 +46,15 @@ pub struct FenceLayer<F> {
 #[derive(Clone)]
 pub struct FenceService<S, F> {
     inner: S,
-    documents: Documents,
+    client: HttpClient,
     room: Arc<F>,
 }
 
 impl<F: Fn(&Parts) -> Option<RoomId>> FenceLayer<F> {
-    /// Asks `documents`, whose token needs `read`. `room` says which document a request is about; `None` lets it pass,
+    /// Asks `client`, whose token needs `read`. `room` says which document a request is about; `None` lets it pass,
     /// as none of our business.
-    pub fn new(documents: Documents, room: F) -> Self {
-        Self { documents, room: Arc::new(room) }
+    pub fn new(client: HttpClient, room: F) -> Self {
+        Self { client, room: Arc::new(room) }
     }
 }
 
@@ -62,17 +62,17 @@ impl<S, F> Layer<S> for FenceLayer<F> {
     type Service = FenceService<S, F>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        FenceService { inner, documents: self.documents.clone(), room: self.room.clone() }
+        FenceService { inner, client: self.client.clone(), room: self.room.clone() }
     }
 }
 
-impl<S, F, Body, Answer> Service<Request<Body>> for FenceService<S, F>
+impl<S, F, Body, ResponseBody> Service<Request<Body>> for FenceService<S, F>
 where
-    S: Service<Request<Body>, Response = Response<Answer>> + Clone + Send + 'static,
+    S: Service<Request<Body>, Response = Response<ResponseBody>> + Clone + Send + 'static,
     S::Future: Send,
     F: Fn(&Parts) -> Option<RoomId>,
     Body: Send + 'static,
-    Answer: From<String>,
+    ResponseBody: From<String>,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -88,10 +88,10 @@ where
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         let (mut parts, body) = request.into_parts();
         let room = if is_safe(&parts.method) { None } else { (self.room)(&parts) };
-        let documents = self.documents.clone();
+        let client = self.client.clone();
         Box::pin(async move {
             if let Some(room) = room {
-                match check(&documents, &room, &parts).await {
+                match check(&client, &room, &parts).await {
                     Ok(fence) => drop(parts.extensions.insert(fence)),
                     Err(refusal) => return Ok(refusal.response()),
                 }
@@ -105,9 +105,9 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
 }
 
-async fn check(documents: &Documents, room: &RoomId, parts: &Parts) -> Result<Fence, Refusal> {
+async fn check(client: &HttpClient, room: &RoomId, parts: &Parts) -> Result<Fence, Refusal> {
     let fence = fence_of(parts)?;
-    match documents.check(room, fence).await {
+    match client.check(room, fence).await {
         Ok(Checked { current: true, .. }) => Ok(fence),
         Ok(stale) => Err(Refusal::Stale(Box::new(stale))),
         Err(error) => Err(Refusal::CannotAsk(error)),
@@ -131,12 +131,12 @@ enum Refusal {
 }
 
 impl Refusal {
-    fn response<Answer: From<String>>(self) -> Response<Answer> {
+    fn response<Body: From<String>>(self) -> Response<Body> {
         let wait = matches!(self, Self::CannotAsk(_));
         let problem = self.problem();
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let body = serde_json::to_string(&problem).unwrap_or_default();
-        let mut response = Response::new(Answer::from(body));
+        let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -187,6 +187,6 @@ impl Refusal {
 
 impl<F> std::fmt::Debug for FenceLayer<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FenceLayer").field("documents", &self.documents).finish_non_exhaustive()
+        f.debug_struct("FenceLayer").field("client", &self.client).finish_non_exhaustive()
     }
 }

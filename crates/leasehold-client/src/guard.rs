@@ -1,26 +1,23 @@
-//! A lease that is held: renewed in the background, and lost in the open.
+//! A lease that is held: renewed in the background, and its loss announced. The rules are those of
+//! [`Keeper`](leasehold_core::Keeper); this file sends what it asks for and tells it what came back.
 
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::holder::Action;
-use leasehold_core::lease::{self, Claim};
-use leasehold_core::{
-    Command, Fence, Holder, HolderTime, JobId, Key, Lost, OnSilence, Outcome, Owner, Position, Seq,
-    StoreTime, Ttl,
-};
-use leasehold_store::Applied;
+use leasehold_core::holder::{Action, PendingRequest, Reply};
+use leasehold_core::{Fence, HolderTime, JobId, Keeper, Key, Lost, Owner, Position};
+use leasehold_store::jitter;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::handover::{HandoverRequests, Wanted};
+use crate::backend::{Claim, Granted};
+use crate::handover::HandoverRequests;
 use crate::waiters::{Heard, Waiter};
 use crate::{Error, Inner};
-use leasehold_store::random::jitter;
 
 /// The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, the deadline does
 /// not.
@@ -46,47 +43,41 @@ pub(crate) struct HeldLease {
     pub(crate) key: Key,
     owner: Owner,
     pub(crate) claim: Claim,
-    pub(crate) ttl: Ttl,
-    /// What had been told when the lease was granted.
-    position: Position,
-    holder: Mutex<Holder>,
+    /// Where the store's events stood when the lease was granted.
+    position: Option<Position>,
+    keeper: Mutex<Keeper>,
     /// Cancelled when the lease is gone.
     gone: CancellationToken,
-    /// Somebody's request to have it handed over.
-    wanted: watch::Sender<Option<Wanted>>,
-    /// The last request that was refused: what is still said about it is old.
-    refused: AtomicU64,
-    /// The plan has changed: the task that follows it looks again.
+    /// What the keeper says about requests to hand over, for those who wait for one.
+    request: watch::Sender<Option<PendingRequest>>,
+    /// The keeper was changed: the task that follows it polls it again.
     changed: Notify,
 }
 
 impl Guard {
+    /// Keeps a lease that was granted in answer to a request sent at `sent`.
     pub(crate) fn new(
         inner: &Arc<Inner>,
         key: Key,
-        lease: &lease::Lease,
+        granted: Granted,
         sent: HolderTime,
-        applied: &Applied,
+        position: Option<Position>,
         heartbeat: Option<Duration>,
     ) -> Self {
-        let holder = match heartbeat {
-            Some(heartbeat) => Holder::with_heartbeat(sent, lease.ttl, heartbeat),
-            None => Holder::new(sent, lease.ttl),
-        };
+        let Granted { owner, claim, terms } = granted;
+        let keeper = Keeper::granted(sent, inner.now(), terms, heartbeat, jitter());
+        let request = watch::Sender::new(keeper.request().cloned());
         let held = Arc::new(HeldLease {
             inner: inner.clone(),
             key,
-            owner: lease.owner.clone(),
-            claim: Claim { lease_id: lease.lease_id, fence: lease.fence },
-            ttl: lease.ttl,
-            position: applied.position,
-            holder: Mutex::new(holder),
+            owner,
+            claim,
+            position,
+            keeper: Mutex::new(keeper),
             gone: CancellationToken::new(),
-            wanted: watch::Sender::new(None),
-            refused: AtomicU64::new(0),
+            request,
             changed: Notify::new(),
         });
-        held.heed(lease, sent, applied.now);
         tokio::spawn(keep(held.clone()));
         Self { lease: Lease { held }, released: false }
     }
@@ -101,13 +92,10 @@ impl Guard {
         self.released = true;
         let held = self.lease.held.clone();
         held.stop();
-        held.inner.backend.apply(&held.key, Command::Release(held.claim)).await?;
-        Ok(())
+        held.inner.backend.release(&held.key, held.claim).await
     }
-}
 
-impl Guard {
-    /// Stops looking after the lease, without giving it back: it runs out, unless whoever has its claim goes on with it.
+    /// Stops renewing the lease without giving it back: it runs out, unless it is renewed with the claim.
     pub(crate) fn let_go(mut self) -> Claim {
         self.released = true;
         self.lease.held.stop();
@@ -128,13 +116,15 @@ impl Drop for Guard {
         if self.released {
             return;
         }
-        let held = &self.lease.held;
+        let held = self.lease.held.clone();
         held.stop();
-        held.inner.apply_in_background(
-            &held.key,
-            Command::Release(held.claim),
-            "a dropped lease could not be released",
-        );
+        // Outside a runtime it cannot be sent: the lease runs out.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = held.inner.backend.release(&held.key, held.claim).await {
+                tracing::warn!(key = %held.key, %error, "a dropped lease could not be released; it will run out");
+            }
+        });
     }
 }
 
@@ -167,10 +157,10 @@ impl Lease {
     /// The fence, if the lease may still be acted on at this moment. Ask before every act that others can see.
     pub fn check(&self) -> Result<Fence, Lost> {
         let now = self.held.inner.now();
-        let holder = self.held.holder();
-        match holder.lost() {
+        let keeper = self.held.keeper();
+        match keeper.lost() {
             Some(lost) => Err(lost),
-            None if holder.is_held(now) => Ok(self.fence()),
+            None if keeper.is_held(now) => Ok(self.fence()),
             None => Err(Lost::Deadline),
         }
     }
@@ -179,8 +169,8 @@ impl Lease {
     /// that keeps running while the machine sleeps, and ends before anybody else can get the lease.
     pub fn time_left(&self) -> Duration {
         let now = self.held.inner.now();
-        let holder = self.held.holder();
-        if holder.lost().is_some() { Duration::ZERO } else { holder.deadline().since(now) }
+        let keeper = self.held.keeper();
+        if keeper.lost().is_some() { Duration::ZERO } else { keeper.deadline().since(now) }
     }
 
     /// Completes when the lease is gone, and says why. It does so *before* anybody else can get it, unless they took
@@ -189,15 +179,15 @@ impl Lease {
         let held = self.held.clone();
         async move {
             held.gone.cancelled().await;
-            held.holder().lost().unwrap_or(Lost::Deadline)
+            held.keeper().lost().unwrap_or(Lost::Deadline)
         }
     }
 
-    /// The requests of others to have the lease handed over, each as a value to be answered. Whoever asks here has to
-    /// listen: from the moment in which a request is taken from [`HandoverRequests::next`], silence counts as an
-    /// answer. Without anybody who asks here, the holder counts as not told, and keeps the lease.
+    /// The requests of others to have the lease handed over, each as a value to be answered. Listen to what this gives:
+    /// from the moment in which a request is taken from [`HandoverRequests::next`], silence counts as an answer. A program
+    /// that never calls this does not hear of requests, and keeps the lease.
     pub fn handover_requests(&self) -> HandoverRequests {
-        let requests = HandoverRequests::new(self.held.clone(), self.held.wanted.subscribe());
+        let requests = HandoverRequests::new(self.held.clone(), self.held.request.subscribe());
         // From now on it matters how soon a request is heard of.
         self.held.changed.notify_one();
         requests
@@ -226,135 +216,79 @@ impl fmt::Debug for Guard {
 }
 
 impl HeldLease {
-    pub(crate) fn holder(&self) -> MutexGuard<'_, Holder> {
-        // The holder is never left half changed.
-        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        // The keeper is never left half changed.
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn gone(&self) -> &CancellationToken {
         &self.gone
     }
 
-    /// Changes what the holder plans by; whoever follows the plan looks at once.
-    pub(crate) fn plan<T>(&self, change: impl FnOnce(&mut Holder) -> T) -> T {
-        let changed = change(&mut self.holder());
+    /// Changes the keeper; the task that follows it polls it at once, and those who wait for a request see what it says.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Keeper) -> T) -> T {
+        let mut keeper = self.keeper();
+        let changed = change(&mut keeper);
+        let request = keeper.request();
+        self.request.send_if_modified(|shown| {
+            let is_new = shown.as_ref().map(|shown| shown.seq) != request.map(|request| request.seq);
+            if is_new {
+                *shown = request.cloned();
+            }
+            is_new
+        });
+        drop(keeper);
         self.changed.notify_one();
         changed
     }
 
-    /// The holder itself is done with it.
+    /// The holder gives the lease up.
     pub(crate) fn stop(&self) {
-        self.holder().handle_released();
+        self.keeper().release();
         self.gone.cancel();
     }
 
-    /// A request is off the table.
-    pub(crate) fn handover_over(&self, request: Seq) {
-        self.plan(|holder| {
-            self.refused.fetch_max(request, Ordering::SeqCst);
-            holder.handle_handover_over(request);
+    fn renew(self: &Arc<Self>, sent: HolderTime) -> Sent {
+        let held = self.clone();
+        let reply = Box::pin(async move {
+            held.inner.backend.renew(&held.key, held.claim).await.unwrap_or_else(|error| {
+                tracing::warn!(key = %held.key, %error, "a renewal failed and will be repeated");
+                Reply::Failed
+            })
         });
+        Sent { at: sent, reply }
     }
 
-    /// Takes in what an answer, to a message that was sent at `sent`, says about a request to hand over.
-    fn heed(&self, lease: &lease::Lease, sent: HolderTime, decided_at: StoreTime) {
-        let wanted = lease.request.as_deref();
-        let known = self.wanted.borrow().as_ref().map(|known| known.seq);
-        let mut holder = self.holder();
-        // There is one request at a time. Answers come one after the other, so one that is not in this one is over.
-        if let Some(over) = known.filter(|known| wanted.is_none_or(|wanted| wanted.seq != *known)) {
-            holder.handle_handover_over(over);
-        }
-        let refused = self.refused.load(Ordering::SeqCst);
-        if let Some(wanted) =
-            wanted.filter(|wanted| wanted.on_silence == OnSilence::Grant && wanted.seq > refused)
-            && let Some(ends_at) = wanted.silence_ends_at()
-        {
-            holder.handle_handover_runs(wanted.seq, sent, ends_at.since(decided_at));
-        }
-        drop(holder);
-        if known != wanted.map(|wanted| wanted.seq) {
-            self.wanted.send_replace(wanted.map(Wanted::new));
-        }
-    }
-
-    /// Sends a renewal. Whoever waits for its answer keeps an eye on the deadline, which a request to hand over may
-    /// bring forward meanwhile.
-    async fn renew(&self, give_up_at: HolderTime) -> Renewal {
-        let sent = self.inner.now();
-        let command = Command::Renew { claim: self.claim, ttl: None };
-        let mut renewal = std::pin::pin!(self.inner.backend.apply(&self.key, command));
-        loop {
-            let now = self.inner.now();
-            let give_up_at = give_up_at.min(self.holder().deadline());
-            if now >= give_up_at {
-                return Renewal::Failed("it was not answered in time".to_owned());
-            }
-            tokio::select! {
-                biased;
-                () = self.gone.cancelled() => return Renewal::Done,
-                answer = &mut renewal => return self.renewed(sent, answer),
-                () = self.changed.notified() => {}
-                () = tokio::time::sleep(give_up_at.since(now).min(LONGEST_SLEEP)) => {}
-            }
-        }
-    }
-
-    fn renewed(&self, sent: HolderTime, answer: Result<Applied, Error>) -> Renewal {
-        let applied = match answer {
-            Ok(applied) => applied,
-            Err(error) => return Renewal::Failed(error.to_string()),
-        };
-        match applied.outcome {
-            Outcome::Renewed(lease) => {
-                self.holder().handle_renewed(sent, lease.ttl);
-                self.heed(&lease, sent, applied.now);
-            }
-            Outcome::Lost { because, .. } => self.holder().handle_lost(because),
-            other => return Renewal::Failed(format!("it was answered with {other:?}")),
-        }
-        Renewal::Done
-    }
-
-    /// A renewal that is due. If it fails, the plan says when the next one is.
-    async fn renew_as_planned(&self, give_up_at: HolderTime) {
-        if let Renewal::Failed(why) = self.renew(give_up_at).await {
-            tracing::warn!(key = %self.key, %why, "a renewal failed and will be repeated");
-            self.holder().handle_failed(self.inner.now(), jitter());
-        }
-    }
-
-    /// Looks after the lease because something was heard. If that fails, the next renewal, due at `give_up_at`, tells.
-    async fn look(&self, heard: Heard, give_up_at: HolderTime) {
+    /// Takes in what was heard about the key.
+    fn hear(&self, before: Heard, heard: Heard) {
         let fence = self.claim.fence.get();
         if let Some((_, because)) = heard.last_end.filter(|(ended, _)| *ended == fence) {
-            self.holder().handle_lost(because);
-            return;
-        }
-        if let Renewal::Failed(why) = self.renew(give_up_at).await {
-            tracing::debug!(key = %self.key, %why, "a look at the lease failed");
+            self.change(|keeper| keeper.handle_lost(because));
+        } else if heard.asked != before.asked || heard.ended != before.ended || heard.fence > fence {
+            let now = self.inner.now();
+            self.change(|keeper| keeper.handle_news(now));
         }
     }
 
     /// Whether it matters how soon a request, or the end of the lease, is heard of. A server's streams are cheap; in a
-    /// store it takes somebody who wants to hear of requests. Nobody takes a job from its worker, so there is nothing to
-    /// hear about one.
+    /// store it takes a program that listens to requests. Nobody takes a job from its worker, so there is nothing to hear
+    /// about one.
     fn listens(&self) -> bool {
         let is_job = self.key.as_str().starts_with(JobId::DOOR);
-        (self.inner.backend.is_server() && !is_job) || self.wanted.receiver_count() > 0
+        (self.inner.backend.is_server() && !is_job) || self.request.receiver_count() > 0
     }
 }
 
-/// How a renewal went.
-enum Renewal {
-    Done,
-    Failed(String),
+/// A renewal that is under way.
+struct Sent {
+    at: HolderTime,
+    reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
 }
 
 /// Renews the lease until it is gone. Dropping the guard ends it.
 async fn keep(held: Arc<HeldLease>) {
-    let mut news: Option<Waiter> = None;
-    let mut heard = Heard::default();
+    let (mut news, mut heard) = (None, Heard::default());
+    let mut renewal: Option<Sent> = None;
     loop {
         if news.is_none() && held.listens() {
             let listening = held.inner.waiters.listen(&held.key, held.position);
@@ -362,28 +296,37 @@ async fn keep(held: Arc<HeldLease>) {
             news = Some(listening);
         }
         let now = held.inner.now();
-        let action = held.holder().poll(now);
-        match action {
-            Action::Stop(_) => {
-                held.gone.cancel();
-                return;
-            }
-            Action::Renew { give_up_at } => held.renew_as_planned(give_up_at).await,
-            Action::Wait(until) => {
-                let pause = until.since(now).min(LONGEST_SLEEP);
-                tokio::select! {
-                    () = held.gone.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
-                    () = held.changed.notified() => {}
-                    now_heard = next(&mut news) => {
-                        let before = std::mem::replace(&mut heard, now_heard);
-                        if concerns(held.claim.fence, before, now_heard) {
-                            held.look(now_heard, until).await;
-                        }
-                    }
+        let action = held.keeper().poll(now);
+        let until = match action {
+            Action::Stop(_) => return held.gone.cancel(),
+            Action::Renew => {
+                if renewal.replace(held.renew(now)).is_some() {
+                    tracing::warn!(key = %held.key, "a renewal was not answered in time and is repeated");
                 }
+                continue;
             }
+            Action::Wait(until) => until,
+        };
+        tokio::select! {
+            biased;
+            () = held.gone.cancelled() => return,
+            (sent, reply) = answer(&mut renewal) => {
+                renewal = None;
+                let now = held.inner.now();
+                held.change(|keeper| keeper.handle_reply(sent, now, reply));
+            }
+            () = held.changed.notified() => {}
+            now_heard = next(&mut news) => held.hear(std::mem::replace(&mut heard, now_heard), now_heard),
+            () = tokio::time::sleep(until.since(now).min(LONGEST_SLEEP)) => {}
         }
+    }
+}
+
+/// The reply to the renewal that is under way, and when that was sent; never, if there is none.
+async fn answer(renewal: &mut Option<Sent>) -> (HolderTime, Reply) {
+    match renewal {
+        Some(sent) => (sent.at, sent.reply.as_mut().await),
+        None => std::future::pending().await,
     }
 }
 
@@ -393,9 +336,4 @@ async fn next(news: &mut Option<Waiter>) -> Heard {
         Some(news) => news.changed().await,
         None => std::future::pending().await,
     }
-}
-
-/// Whether what was heard says something about the lease with this fence.
-fn concerns(fence: Fence, before: Heard, heard: Heard) -> bool {
-    heard.asked != before.asked || heard.ended != before.ended || heard.fence > fence.get()
 }

@@ -1,30 +1,30 @@
-//! Handing a lease over: the holder hears that somebody wants it and answers, or somebody wants it and waits.
+//! Handing a lease over: its holder hears of a request and answers it, or somebody requests it and waits.
 //!
-//! The rules are the engine's. What this side adds is honesty about who knows what: a holder counts as told only when
-//! its program has taken the request, and from the moment in which that is *sent* its own deadline is at most the end
-//! of the time it has to answer.
+//! The rules are the engine's and the keeper's. What this side adds is honesty about who knows what: a holder counts as
+//! told only when its program has taken the request.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::holder::margin;
-use leasehold_core::lease::{LossReason, Request};
-use leasehold_core::{
-    Command, Fence, Held, Key, Lost, OnSilence, Outcome, Owner, Reason, RetryPolicy, Seq, Ttl,
-};
-use leasehold_store::Retry;
+use leasehold_core::holder::{Confirm, PendingRequest, Reply};
+use leasehold_core::lease::LossReason;
+use leasehold_core::{Fence, Invalid, Key, Lost, OnSilence, Owner, Reason, RetryPolicy, Seq, Ttl};
 use tokio::sync::watch;
 
-use crate::acquire::{AcquireOptions, Attempt, Bidder, Taken, against_the_rules, retries, sleep_or_forever};
+use crate::acquire::{
+    AcquireOptions, Attempt, Bid, Bidder, no_answer, pause_or_give_up, retries, sleep_or_forever,
+    unexpected_bid,
+};
+use crate::backend::{AnswerReply, Held, Way};
 use crate::guard::{Guard, HeldLease};
 use crate::waiters::Waiter;
-use crate::{Error, Inner, http, remote};
+use crate::{Error, Inner};
 
-/// How long a holder has to answer, unless whoever asks says otherwise.
+/// How long a holder has to answer, unless the options say otherwise.
 const COUNTDOWN: Duration = Duration::from_secs(30);
 
-/// How long a request stands when whoever asks goes away without a word.
+/// How long an abandoned request stands.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How often a request is repeated: well within the patience, and often enough where no events are heard.
@@ -32,39 +32,17 @@ const REPEAT: Duration = Duration::from_secs(2);
 
 // --- the holder's side ---
 
-/// What a holder knows of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) seq: Seq,
-    by: Owner,
-    name: Option<String>,
-    on_silence: OnSilence,
-    countdown: Ttl,
-}
-
-impl Wanted {
-    pub(crate) fn new(request: &Request) -> Self {
-        Self {
-            seq: request.seq,
-            by: request.bid.owner.clone(),
-            name: request.bid.meta.get("name").map(str::to_owned),
-            on_silence: request.on_silence,
-            countdown: request.countdown,
-        }
-    }
-}
-
 /// The requests of others to have a lease handed over. Made by [`Lease::handover_requests`](crate::Lease::handover_requests).
 pub struct HandoverRequests {
     held: Arc<HeldLease>,
-    wanted: watch::Receiver<Option<Wanted>>,
+    request: watch::Receiver<Option<PendingRequest>>,
     /// The last one that was given out.
     last: Option<Seq>,
 }
 
 impl HandoverRequests {
-    pub(crate) fn new(held: Arc<HeldLease>, wanted: watch::Receiver<Option<Wanted>>) -> Self {
-        Self { held, wanted, last: None }
+    pub(crate) fn new(held: Arc<HeldLease>, request: watch::Receiver<Option<PendingRequest>>) -> Self {
+        Self { held, request, last: None }
     }
 
     /// The next request; `None` when the lease is gone. The holder counts as told from here on, so do not take one that
@@ -74,26 +52,28 @@ impl HandoverRequests {
         tokio::select! {
             biased;
             () = held.gone().cancelled() => None,
-            request = self.told() => request,
+            request = self.confirmed() => request,
         }
     }
 
-    /// Waits for a request, and says that it is known.
-    async fn told(&mut self) -> Option<HandoverRequest> {
+    /// Waits for a request, and confirms that it is known.
+    async fn confirmed(&mut self) -> Option<HandoverRequest> {
         let mut retries = retries(RetryPolicy::LOOP);
         loop {
             let last = self.last;
-            let is_new =
-                |wanted: &Option<Wanted>| wanted.as_ref().is_some_and(|wanted| Some(wanted.seq) != last);
-            let wanted = self.wanted.wait_for(is_new).await.ok()?.clone()?;
-            match self.held.say_it_is_known(&wanted).await {
-                Ok(true) => {
-                    self.last = Some(wanted.seq);
-                    return Some(HandoverRequest { held: self.held.clone(), wanted });
+            let is_new = |request: &Option<PendingRequest>| {
+                request.as_ref().is_some_and(|request| Some(request.seq) != last)
+            };
+            let request = self.request.wait_for(is_new).await.ok()?.clone()?;
+            match self.held.confirm(request.seq).await {
+                Ok(stands) => {
+                    self.last = Some(request.seq);
+                    if stands {
+                        return Some(HandoverRequest { held: self.held.clone(), request });
+                    }
                 }
-                Ok(false) => self.last = Some(wanted.seq),
                 Err(error) => {
-                    tracing::warn!(key = %self.held.key, %error, "that a request is known could not be said, and will be again");
+                    tracing::warn!(key = %self.held.key, %error, "a request to hand over could not be confirmed, trying again");
                     tokio::time::sleep(retries.pause()).await;
                 }
             }
@@ -107,68 +87,64 @@ impl fmt::Debug for HandoverRequests {
     }
 }
 
-/// Somebody's request to have a lease handed over. Not answering it is an answer too, see
-/// [`on_silence`](Self::on_silence).
+/// A request to have a lease handed over. Not answering it is an answer too, see [`on_silence`](Self::on_silence).
 #[derive(Clone)]
 pub struct HandoverRequest {
     held: Arc<HeldLease>,
-    wanted: Wanted,
+    request: PendingRequest,
 }
 
 impl HandoverRequest {
     /// Who asks.
     pub fn by(&self) -> &Owner {
-        &self.wanted.by
+        &self.request.by
     }
 
-    /// Their name to show, if it is another.
+    /// Their name to show.
     pub fn name(&self) -> &str {
-        self.wanted.name.as_deref().unwrap_or(self.wanted.by.as_str())
+        self.request.name.as_deref().unwrap_or(self.request.by.as_str())
     }
 
     /// What happens without an answer. A countdown that leaves no time for one gives nothing away, whatever was asked
     /// for.
     pub fn on_silence(&self) -> OnSilence {
-        if self.held.leaves_time(&self.wanted) { self.wanted.on_silence } else { OnSilence::Refuse }
+        self.held.keeper().on_silence(&self.request)
     }
 
     /// How long there is to answer, from when the request was first known here.
     pub fn countdown(&self) -> Duration {
-        self.wanted.countdown.as_duration()
+        self.request.countdown.as_duration()
     }
 
     /// Hands the lease over: **save first**. The lease is gone for this program from the moment of the call, however it
-    /// ends. `None` when whoever asked is not there any more; the lease is released then.
+    /// ends. `None` when the request was withdrawn meanwhile; the lease is released then.
     pub async fn hand_over(self) -> Result<Option<Owner>, Error> {
-        // What is under way may arrive even if its answer does not.
+        // The message may arrive even if its answer does not.
         self.held.stop();
-        match self.held.answer(self.wanted.seq, true).await? {
-            Outcome::HandedOver { to } => Ok(Some(to)),
+        match self.held.answer(self.request.seq, true).await? {
+            AnswerReply::HandedOver { to } => Ok(Some(to)),
             // An earlier try got through, and only its answer did not.
-            Outcome::Lost { because: LossReason::HandedOver, .. } => Ok(Some(self.wanted.by)),
-            Outcome::NoRequest => {
-                let held = &self.held;
-                held.inner.backend.apply(&held.key, Command::Release(held.claim)).await?;
+            AnswerReply::Lost(LossReason::HandedOver) => Ok(Some(self.request.by)),
+            AnswerReply::Lost(_) => Ok(None),
+            AnswerReply::NoRequest | AnswerReply::Refused => {
+                self.held.inner.backend.release(&self.held.key, self.held.claim).await?;
                 Ok(None)
             }
-            Outcome::Lost { .. } => Ok(None),
-            other => Err(against_the_rules(&other)),
         }
     }
 
-    /// Keeps the lease; whoever asked learns it.
+    /// Keeps the lease; the asker learns it.
     pub async fn refuse(self) -> Result<(), Error> {
-        match self.held.answer(self.wanted.seq, false).await? {
-            Outcome::Refused | Outcome::NoRequest => {
-                self.held.handover_over(self.wanted.seq);
-                Ok(())
-            }
-            Outcome::Lost { because, .. } => {
-                self.held.plan(|holder| holder.handle_lost(because));
-                Err(Error::Lost(Lost::Told(because)))
-            }
-            other => Err(against_the_rules(&other)),
-        }
+        let request = self.request.seq;
+        let reply = match self.held.answer(request, false).await? {
+            AnswerReply::Refused | AnswerReply::NoRequest => Reply::RequestOver { request },
+            AnswerReply::HandedOver { .. } => Reply::Lost(LossReason::HandedOver),
+            AnswerReply::Lost(because) => Reply::Lost(because),
+        };
+        let lost = if let Reply::Lost(because) = &reply { Some(*because) } else { None };
+        let now = self.held.inner.now();
+        self.held.change(|keeper| keeper.handle_reply(now, now, reply));
+        lost.map_or(Ok(()), |because| Err(Error::Lost(Lost::Told(because))))
     }
 }
 
@@ -176,65 +152,35 @@ impl fmt::Debug for HandoverRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandoverRequest")
             .field("key", &self.held.key)
-            .field("by", &self.wanted.by)
-            .field("on_silence", &self.wanted.on_silence)
+            .field("by", &self.request.by)
+            .field("on_silence", &self.request.on_silence)
             .finish_non_exhaustive()
     }
 }
 
 impl HeldLease {
-    /// Whether the holder would have at least half of the countdown for its answer: the rest is the margin by which it
-    /// stops early. Otherwise anybody could take any lease by giving its holder no time.
-    fn leaves_time(&self, wanted: &Wanted) -> bool {
-        wanted.countdown.as_duration() >= margin(self.ttl) * 2
-    }
-
-    /// Says that the holder knows of a request; `false` when there is none any more. One that leaves no time to answer
-    /// is not confirmed, so that silence never counts as an answer to it.
-    async fn say_it_is_known(&self, wanted: &Wanted) -> Result<bool, Error> {
-        if wanted.on_silence == OnSilence::Grant && !self.leaves_time(wanted) {
-            return Ok(true);
-        }
-        let (seq, takes_it_away) = (wanted.seq, wanted.on_silence == OnSilence::Grant);
+    /// Confirms that the program knows of a request, if the keeper wants that said; `false` when the request is over.
+    async fn confirm(&self, request: Seq) -> Result<bool, Error> {
         let sent = self.inner.now();
-        if takes_it_away {
-            // From when it is sent, not from when it is answered: it may arrive all the same.
-            self.plan(|holder| holder.handle_handover_told(seq, sent, wanted.countdown));
+        match self.change(|keeper| keeper.confirm(request, sent)) {
+            Confirm::Over => return Ok(false),
+            Confirm::Withhold => return Ok(true),
+            Confirm::Send => {}
         }
-        let command = Command::HandoverTold { claim: self.claim, request: seq };
-        let applied = self.inner.backend.apply(&self.key, command).await?;
-        match applied.outcome {
-            Outcome::Told { ends_at } => {
-                if takes_it_away {
-                    let left = ends_at.since(applied.now);
-                    self.plan(|holder| holder.handle_handover_runs(seq, sent, left));
-                }
-                Ok(true)
-            }
-            Outcome::NoRequest => {
-                self.handover_over(seq);
-                Ok(false)
-            }
-            Outcome::Lost { because, .. } => {
-                self.plan(|holder| holder.handle_lost(because));
-                Ok(false)
-            }
-            other => Err(against_the_rules(&other)),
-        }
+        let reply = self.inner.backend.confirm(&self.key, self.claim, request).await?;
+        let stands = matches!(reply, Reply::Counting { .. });
+        let now = self.inner.now();
+        self.change(|keeper| keeper.handle_reply(sent, now, reply));
+        Ok(stands)
     }
 
     /// Answers a request, and again if there is trouble that may pass.
-    async fn answer(&self, request: Seq, hand_over: bool) -> Result<Outcome, Error> {
-        let command = Command::AnswerHandover { claim: self.claim, request, hand_over };
+    async fn answer(&self, request: Seq, hand_over: bool) -> Result<AnswerReply, Error> {
         let mut retries = retries(RetryPolicy::CALL);
         loop {
-            match self.inner.backend.apply(&self.key, command.clone()).await {
-                Ok(applied) => return Ok(applied.outcome),
-                Err(error) if error.retry() == Retry::No => return Err(error),
-                Err(error) => match retries.failed_asking(error.retry_after()) {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => return Err(error),
-                },
+            match self.inner.backend.answer(&self.key, self.claim, request, hand_over).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => pause_or_give_up(&mut retries, error).await?,
             }
         }
     }
@@ -242,7 +188,7 @@ impl HeldLease {
 
 // --- the asker's side ---
 
-/// How to ask for a lease that somebody else holds.
+/// How to request a lease that somebody else holds.
 #[derive(Clone, Debug, Default)]
 pub struct HandoverOptions {
     acquire: AcquireOptions,
@@ -284,9 +230,9 @@ pub enum Handover {
     Granted(Guard),
     /// The holder keeps it, or was silent and that is what silence meant.
     Refused(Held),
-    /// Another has it by now than whoever was asked.
+    /// The holder changed while we waited.
     Held(Held),
-    /// Somebody else has asked before; only one may at a time.
+    /// Somebody else has requested it before; there is one request at a time.
     RequestedByAnother(Held),
 }
 
@@ -314,9 +260,9 @@ pub(crate) async fn request(
         () = sleep_or_forever(wait) => {}
     }
     // Dropping the asker withdraws the request.
-    match asker.holder.take() {
+    match asker.bidder.holder() {
         Some(held) => Err(Error::TimedOut { key: key.clone(), held }),
-        None => Err(crate::acquire::no_answer()),
+        None => Err(no_answer()),
     }
 }
 
@@ -327,24 +273,24 @@ pub(crate) async fn take_over(
     reason: Reason,
     options: &AcquireOptions,
 ) -> Result<Attempt, Error> {
-    remote::given(&reason)?;
-    let mut bidder = Bidder::new(inner, key, options)?;
-    let (sent, applied) = bidder.send(&Command::TakeOver { seen, bid: bidder.bid.clone(), reason }).await?;
-    match bidder.taken(sent, applied)? {
-        Taken::Granted(guard) => Ok(Attempt::Acquired(guard)),
-        Taken::Held(held) => Ok(Attempt::Held(held)),
-        Taken::Other(other) => Err(against_the_rules(&other)),
+    if reason.as_str().trim().is_empty() {
+        let (rule, fix) = ("a take-over has a reason", "say why, the holder will see it");
+        return Err(Invalid::new("reason", "", rule, fix).into());
     }
+    let mut bidder = Bidder::new(inner, key, options)?;
+    Ok(match bidder.bid(&Way::TakeOver { seen, reason }).await? {
+        Bid::Granted(guard) => Attempt::Acquired(guard),
+        Bid::Held(held) => Attempt::Held(held),
+        Bid::Requested | Bid::RequestedByAnother(_) => return Err(unexpected_bid()),
+    })
 }
 
-/// Somebody who wants a lease that another holds.
+/// A request to hand over that is repeated until it is answered.
 struct Asker<'a> {
     bidder: Bidder<'a>,
     on_silence: OnSilence,
     countdown: Ttl,
     patience: Ttl,
-    /// Who was asked.
-    holder: Option<Held>,
 }
 
 impl<'a> Asker<'a> {
@@ -354,20 +300,16 @@ impl<'a> Asker<'a> {
             on_silence: options.on_silence.unwrap_or(OnSilence::Refuse),
             countdown: Ttl::new(options.countdown.unwrap_or(COUNTDOWN))?,
             patience: Ttl::new(PATIENCE)?,
-            holder: None,
         })
     }
 
     async fn until_answered(&mut self) -> Result<Handover, Error> {
-        let (sent, applied) = self.bidder.send(&Command::Acquire(self.bidder.bid.clone())).await?;
-        let position = applied.position;
-        let held = match self.bidder.taken(sent, applied)? {
-            Taken::Granted(guard) => return Ok(Handover::Granted(guard)),
-            Taken::Held(held) => held,
-            Taken::Other(other) => return Err(against_the_rules(&other)),
+        let held = match self.bidder.bid(&Way::Acquire).await? {
+            Bid::Granted(guard) => return Ok(Handover::Granted(guard)),
+            Bid::Held(held) => held,
+            Bid::Requested | Bid::RequestedByAnother(_) => return Err(unexpected_bid()),
         };
-        self.holder = Some(held.clone());
-        let mut listening = self.bidder.inner.waiters.listen(self.bidder.key, position);
+        let mut listening = self.bidder.listen();
         loop {
             listening.mark();
             if let Some(answer) = self.ask(&held).await? {
@@ -377,29 +319,22 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Asks, or asks again; `None` while there is no answer.
+    /// Requests the lease, or repeats the request; `None` while there is no answer.
     async fn ask(&mut self, held: &Held) -> Result<Option<Handover>, Error> {
-        let command = Command::RequestHandover {
+        let way = Way::RequestHandover {
             seen: held.fence,
-            bid: self.bidder.bid.clone(),
             on_silence: self.on_silence,
             countdown: self.countdown,
             patience: self.patience,
         };
-        let taken = match self.bidder.send(&command).await {
-            Ok((sent, applied)) => self.bidder.taken(sent, applied),
-            Err(error) => Err(error),
-        };
-        Ok(Some(match taken {
-            Ok(Taken::Granted(guard)) => Handover::Granted(guard),
-            Ok(Taken::Held(other)) => Handover::Held(other),
-            Ok(Taken::Other(Outcome::Requested { .. })) => return Ok(None),
-            Ok(Taken::Other(Outcome::RequestedByAnother { held, .. })) => Handover::RequestedByAnother(held),
-            Err(Error::Http(http::Error::RequestedByAnother { .. })) => {
-                Handover::RequestedByAnother(held.clone())
+        Ok(Some(match self.bidder.bid(&way).await {
+            Ok(Bid::Granted(guard)) => Handover::Granted(guard),
+            Ok(Bid::Held(other)) => Handover::Held(other),
+            Ok(Bid::Requested) => return Ok(None),
+            Ok(Bid::RequestedByAnother(by)) => {
+                Handover::RequestedByAnother(by.unwrap_or_else(|| held.clone()))
             }
             Err(Error::Lost(Lost::Told(LossReason::Refused))) => Handover::Refused(held.clone()),
-            Ok(Taken::Other(other)) => return Err(against_the_rules(&other)),
             Err(error) => return Err(error),
         }))
     }

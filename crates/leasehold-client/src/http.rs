@@ -25,7 +25,7 @@ use reqwest::{Certificate, Method, RequestBuilder, Url};
 use serde::Serialize;
 
 use crate::events::Events;
-use answer::{Answer, read};
+use answer::{Success, read};
 
 pub use error::Error;
 
@@ -35,28 +35,28 @@ const TAB_ID: HeaderName = HeaderName::from_static("x-tab-id");
 /// How long a call may take, unless the builder says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server: its documents, and its jobs. Cheap to clone; all clones are the same.
+/// The HTTP client of a server: its documents, and its jobs. Cheap to clone; all clones are the same.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use leasehold_client::{Documents, RoomId};
+/// use leasehold_client::{HttpClient, RoomId};
 ///
-/// let documents = Documents::at("http://127.0.0.1:7420").token("eyJ…").build()?;
+/// let client = HttpClient::at("http://127.0.0.1:7420").token("eyJ…").build()?;
 /// let room = RoomId::parse("minutes")?;
-/// let state = documents.state(&room, None).await?;
+/// let state = client.state(&room, None).await?;
 /// println!("{} is {}", state.room_id, if state.locked { "locked" } else { "free" });
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Documents {
-    client: reqwest::Client,
+pub struct HttpClient {
+    http: reqwest::Client,
     base: Url,
     /// What every request carries: who is calling.
     headers: Arc<RwLock<HeaderMap>>,
     timeout: Duration,
 }
 
-/// How to reach a server. Made by [`Documents::at`].
+/// How to reach a server. Made by [`HttpClient::at`].
 #[derive(Clone)]
 pub struct Builder {
     url: String,
@@ -71,7 +71,7 @@ pub struct Builder {
 pub struct Tagged {
     /// The state.
     pub state: LockState,
-    /// Pass it to [`Documents::state_if_changed`].
+    /// Pass it to [`HttpClient::state_if_changed`].
     pub etag: Option<String>,
 }
 
@@ -121,23 +121,23 @@ impl Builder {
     }
 
     /// Checks what was given. Nothing is sent yet.
-    pub fn build(self) -> Result<Documents, Invalid> {
+    pub fn build(self) -> Result<HttpClient, Invalid> {
         let base = parse_url(&self.url)?;
-        let mut client = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             // A redirect would carry the lease id along; whoever moves the server gives its new address instead.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(self.timeout);
         if let Some(pem) = &self.root_certificate {
             for certificate in Certificate::from_pem_bundle(pem).map_err(|_| bad_certificate())? {
-                client = client.add_root_certificate(certificate);
+                http = http.add_root_certificate(certificate);
             }
         }
-        let client = client.build().map_err(|error| {
+        let http = http.build().map_err(|error| {
             let rule = format!("no connection can be made with it: {}", error::causes(&error));
             Invalid::new("server URL", base.as_str(), rule, "check the certificates of this machine")
         })?;
         let headers = Arc::new(RwLock::new(self.headers()?));
-        Ok(Documents { client, base, headers, timeout: self.timeout })
+        Ok(HttpClient { http, base, headers, timeout: self.timeout })
     }
 
     fn headers(&self) -> Result<HeaderMap, Invalid> {
@@ -207,7 +207,7 @@ fn in_seconds(ttl: Ttl) -> u64 {
     ttl.as_millis().div_ceil(1_000)
 }
 
-impl Documents {
+impl HttpClient {
     /// The server at `url`, such as `https://leases.example.com`. A trailing slash, or a path before the API, is fine.
     pub fn at(url: impl Into<String>) -> Builder {
         Builder { url: url.into(), token: None, tab: None, timeout: TIMEOUT, root_certificate: None }
@@ -240,12 +240,12 @@ impl Documents {
     }
 
     /// Keeps a lock for another TTL: the one with this lease id, or the caller's own in its tab.
-    pub async fn heartbeat(&self, room: &RoomId, lease_id: Option<&LeaseId>) -> Result<Heartbeat, Error> {
+    pub async fn renew(&self, room: &RoomId, lease_id: Option<&LeaseId>) -> Result<Heartbeat, Error> {
         self.json(self.call(Method::PUT, &self.lock_url(room, &[])?, lease_id)).await
     }
 
     /// Keeps many locks in one call, at most 500. Each has an answer of its own, in the same order.
-    pub async fn heartbeats<'a>(
+    pub async fn renew_many<'a>(
         &self,
         locks: impl IntoIterator<Item = (&'a RoomId, &'a LeaseId)>,
     ) -> Result<Heartbeats, Error> {
@@ -279,7 +279,7 @@ impl Documents {
             request = request.header(IF_NONE_MATCH, etag);
         }
         match self.send(request).await? {
-            Answer::NotModified => Ok(None),
+            Success::NotModified => Ok(None),
             answer => Ok(Some(Tagged { etag: answer.etag(), state: answer.json()? })),
         }
     }
@@ -336,7 +336,7 @@ impl Documents {
             lease_id: lease_id.map(secret),
         };
         match self.send(self.post(&self.lock_url(room, &["request"])?, &body)).await? {
-            Answer::Accepted(body) => answer::parse(&body).map(Handover::Asked),
+            Success::Accepted(body) => answer::parse(&body).map(Handover::Asked),
             answer => answer.json().map(Handover::Granted),
         }
     }
@@ -347,7 +347,7 @@ impl Documents {
     }
 
     /// The holder says that it knows of a request: from now on, its silence counts.
-    pub async fn handover_told(
+    pub async fn confirm_request(
         &self,
         room: &RoomId,
         lease_id: Option<&LeaseId>,
@@ -358,7 +358,7 @@ impl Documents {
     }
 
     /// The holder answers a request. Save first.
-    pub async fn answer_handover(
+    pub async fn answer_request(
         &self,
         room: &RoomId,
         lease_id: Option<&LeaseId>,
@@ -421,7 +421,7 @@ impl Documents {
             Some(room) => self.at_path(&["api", "documents", room.as_str(), "events"])?,
             None => self.at_path(&["api", "events"])?,
         };
-        let mut request = self.client.get(url).headers(self.headers());
+        let mut request = self.http.get(url).headers(self.headers());
         request = request.header(reqwest::header::ACCEPT, "text/event-stream");
         if let Some(last) = last_event_id {
             request = request.header("last-event-id", last);
@@ -450,7 +450,7 @@ impl Documents {
     }
 
     fn call(&self, method: Method, url: &Url, lease_id: Option<&LeaseId>) -> RequestBuilder {
-        let mut request = self.client.request(method, url.clone()).headers(self.headers());
+        let mut request = self.http.request(method, url.clone()).headers(self.headers());
         let value = lease_id.and_then(|lease_id| HeaderValue::try_from(lease_id.reveal()).ok());
         if let Some(mut value) = value {
             value.set_sensitive(true);
@@ -463,7 +463,7 @@ impl Documents {
         self.call(Method::POST, url, None).json(body)
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Answer, Error> {
+    async fn send(&self, request: RequestBuilder) -> Result<Success, Error> {
         read(request.send().await).await
     }
 
@@ -483,9 +483,9 @@ fn add_query(url: &mut Url, pairs: &[(&str, Option<&str>)]) {
     }
 }
 
-impl fmt::Debug for Documents {
+impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Documents").field("url", &self.base.as_str()).finish_non_exhaustive()
+        f.debug_struct("HttpClient").field("url", &self.base.as_str()).finish_non_exhaustive()
     }
 }
 
@@ -501,8 +501,8 @@ impl fmt::Debug for Builder {
 mod tests {
     use super::*;
 
-    fn documents(url: &str) -> Documents {
-        Documents::at(url).token("t0ps3cret").tab("tab-1").build().unwrap()
+    fn client(url: &str) -> HttpClient {
+        HttpClient::at(url).token("t0ps3cret").tab("tab-1").build().unwrap()
     }
 
     #[test]
@@ -513,7 +513,7 @@ mod tests {
             ("http://127.0.0.1:7420/", "http://127.0.0.1:7420/api/documents/a=@,.;Z/lock"),
             (" https://x.example/leases/ ", "https://x.example/leases/api/documents/a=@,.;Z/lock"),
         ] {
-            assert_eq!(documents(url).lock_url(&room, &[]).unwrap().as_str(), expected);
+            assert_eq!(client(url).lock_url(&room, &[]).unwrap().as_str(), expected);
         }
     }
 
@@ -526,14 +526,14 @@ mod tests {
             ("http://x?a=b", "leave out"),
             ("http://me:hunter2@x", "give the token by itself"),
         ] {
-            let error = Documents::at(url).build().unwrap_err().to_string();
+            let error = HttpClient::at(url).build().unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains("hunter2"), "{url:?}: {error}");
         }
     }
 
     #[test]
     fn what_is_given_is_checked_before_anything_is_sent() {
-        let at = || Documents::at("http://x");
+        let at = || HttpClient::at("http://x");
         let cases = [
             at().token("a\nb").build(),
             at().tab("with space").build(),
@@ -547,7 +547,7 @@ mod tests {
 
     #[test]
     fn debug_never_shows_the_token() {
-        let builder = Documents::at("http://x").token("t0ps3cret");
+        let builder = HttpClient::at("http://x").token("t0ps3cret");
         let shown = format!("{builder:?} {:?}", builder.clone().build().unwrap());
         assert!(!shown.contains("t0ps3cret"), "{shown}");
     }

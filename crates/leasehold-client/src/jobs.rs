@@ -9,40 +9,23 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
-use leasehold_core::lease::{self, Claim};
-use leasehold_core::{Held, HolderTime, Job, Key, Lost, Outcome, RetryPolicy};
-use leasehold_store::{Applied, JobApplied, Retry};
+use leasehold_core::job::JobText;
+use leasehold_core::lease::LossReason;
+use leasehold_core::{HolderTime, Key, Lost, RetryPolicy, Ttl};
+use leasehold_store::Retry;
 
-use crate::acquire::{AcquireOptions, retries};
+use crate::acquire::{AcquireOptions, pause_or_give_up, retries};
+use crate::backend::{Answered, Begun, Claim, Finished, Held, JobCall, JobLook, JobReply};
 use crate::guard::{Guard, Lease};
 use crate::{Error, Inner, Leasehold};
 
-/// How long an attempt lasts without being refreshed, and how often it is.
+/// How long an attempt lasts without being refreshed, unless the options say otherwise.
 const TTL: Duration = Duration::from_secs(300);
-const REFRESH: Duration = Duration::from_secs(100);
 
 /// The jobs of a store, or of a server.
 #[derive(Clone)]
 pub struct Jobs {
     inner: Arc<Inner>,
-}
-
-/// A job, and who is working on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobLook {
-    /// The job.
-    pub job: Job,
-    /// Who is working on it, and how long they have it unless they refresh it.
-    pub held: Option<(Held, Duration)>,
-}
-
-impl Deref for JobLook {
-    type Target = Job;
-
-    fn deref(&self) -> &Job {
-        &self.job
-    }
 }
 
 /// Whether a job was made.
@@ -105,23 +88,8 @@ pub enum JobRun {
     Locked(Held),
 }
 
-/// What a finished job came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finished {
-    /// It is done.
-    Ready {
-        /// What it came to.
-        result: String,
-    },
-    /// It was given up.
-    Failed {
-        /// Why.
-        error: String,
-    },
-}
-
 impl Leasehold {
-    /// The jobs of the store, or of the server. Behind a server, the owner of an attempt is whoever the token says, and
+    /// The jobs of the store, or of the server. Behind a server, the token says who owns an attempt, and
     /// [`AcquireOptions::owner`] is the name of the worker that others see; payloads and results are JSON there, and text
     /// that is no JSON passes as a JSON string.
     pub fn jobs(&self) -> Result<Jobs, Error> {
@@ -137,57 +105,42 @@ fn key(id: &str) -> Result<Key, Error> {
 impl Jobs {
     /// Makes a job. The same id with another payload is refused: it would be another job.
     pub async fn create(&self, id: &str, payload: &str, max_attempts: Option<u32>) -> Result<Created, Error> {
-        let command = JobCommand::Create { payload: JobText::parse(payload)?, max_attempts };
-        match self.apply(&key(id)?, command).await?.outcome {
-            JobOutcome::Created => Ok(Created::New),
-            JobOutcome::Exists => Ok(Created::Before),
-            JobOutcome::Differs => Err(Error::JobDiffers { id: id.to_owned() }),
-            other => Err(against_the_rules(&other)),
+        let call = JobCall::Create { payload: JobText::parse(payload)?, max_attempts };
+        match self.call(&key(id)?, call).await? {
+            JobReply::Created => Ok(Created::New),
+            JobReply::Exists => Ok(Created::Before),
+            other => Err(refused(id, other)),
         }
     }
 
     /// What is known about a job, and who is working on it.
     pub async fn look(&self, id: &str) -> Result<Option<JobLook>, Error> {
-        let JobApplied { record, now, .. } = self.apply(&key(id)?, JobCommand::Settle).await?;
-        let held = record.slot.lease.as_ref().map(|lease| (Held::from(lease), lease.expires_at.since(now)));
-        Ok(record.job.map(|job| JobLook { job, held }))
-    }
-
-    /// Begins with a job, if it is neither finished nor in somebody's hands. An attempt lasts 300 s without being
-    /// refreshed and is refreshed every 100 s, unless the options say otherwise; their wait and cancel do not count here.
-    pub async fn acquire(&self, id: &str, options: AcquireOptions) -> Result<JobAttempt, Error> {
-        let key = key(id)?;
-        let (bid, heartbeat) = options.job_bid(&self.inner.backend, TTL, REFRESH)?;
-        let (sent, applied) = self.send(&key, JobCommand::Acquire(bid.clone())).await?;
-        match applied.outcome {
-            JobOutcome::Acquired { ref lease, recovered } => {
-                let guard = self.guard(&key, lease, sent, &applied, heartbeat);
-                let job = applied.record.job.ok_or_else(|| against_the_rules(&JobOutcome::Missing))?;
-                Ok(JobAttempt::Acquired(JobGuard { jobs: self.clone(), guard: Some(guard), job, recovered }))
-            }
-            JobOutcome::Locked(held) => Ok(JobAttempt::Locked(held)),
-            JobOutcome::AlreadyFinished => {
-                Ok(JobAttempt::AlreadyFinished(finished(applied.record.job.as_ref())?))
-            }
-            JobOutcome::Missing => Err(Error::NoSuchJob { id: id.to_owned() }),
-            JobOutcome::OwnerIsFull => Err(Error::OwnerIsFull { owner: bid.owner.to_string() }),
-            JobOutcome::FencesExhausted => Err(Error::FencesExhausted),
-            JobOutcome::Lost { because, .. } => Err(Error::Lost(Lost::Told(because))),
-            other => Err(against_the_rules(&other)),
+        match self.call(&key(id)?, JobCall::Look).await? {
+            JobReply::Looked(look) => Ok(Some(look)),
+            JobReply::Missing => Ok(None),
+            other => Err(refused(id, other)),
         }
     }
 
-    fn guard(
-        &self,
-        key: &Key,
-        lease: &lease::Lease,
-        sent: HolderTime,
-        applied: &JobApplied,
-        heartbeat: Duration,
-    ) -> Guard {
-        let outcome = Outcome::Granted { lease: lease.clone(), extended: false };
-        let granted = Applied { outcome, now: applied.now, position: applied.position };
-        Guard::new(&self.inner, key.clone(), lease, sent, &granted, Some(heartbeat))
+    /// Begins with a job, if it is neither finished nor held by another worker. An attempt lasts 300 s without being
+    /// refreshed and is refreshed every 100 s, unless the options say otherwise; their wait and cancel do not count here.
+    pub async fn acquire(&self, id: &str, options: AcquireOptions) -> Result<JobAttempt, Error> {
+        let key = key(id)?;
+        let (bid, heartbeat) = options.job_bid(self.inner.backend.is_server(), TTL)?;
+        let owner = bid.owner.to_string();
+        let (sent, (reply, position)) = self.send(&key, JobCall::Acquire(bid)).await?;
+        match reply {
+            JobReply::Begun(begun) => {
+                let Begun { granted, payload, attempt, recovered } = *begun;
+                let guard = Guard::new(&self.inner, key, granted, sent, position, heartbeat);
+                let guard = Some(guard);
+                Ok(JobAttempt::Acquired(JobGuard { jobs: self.clone(), guard, payload, attempt, recovered }))
+            }
+            JobReply::Locked(held) => Ok(JobAttempt::Locked(held)),
+            JobReply::AlreadyFinished(finished) => Ok(JobAttempt::AlreadyFinished(finished)),
+            JobReply::OwnerIsFull => Err(Error::OwnerIsFull { owner }),
+            other => Err(refused(id, other)),
+        }
     }
 
     /// Does `work` if the job is ours to do, and finishes it with what that comes to: `Ok` is its result, `Err` its error,
@@ -231,31 +184,26 @@ impl Jobs {
 
     /// Lets a job be done all over again, whatever it came to. Not while somebody works on it.
     pub async fn reset(&self, id: &str) -> Result<Option<Held>, Error> {
-        match self.apply(&key(id)?, JobCommand::Reset).await?.outcome {
-            JobOutcome::Reset => Ok(None),
-            JobOutcome::Locked(held) => Ok(Some(held)),
-            JobOutcome::Missing => Err(Error::NoSuchJob { id: id.to_owned() }),
-            other => Err(against_the_rules(&other)),
+        match self.call(&key(id)?, JobCall::Reset).await? {
+            JobReply::Reset => Ok(None),
+            JobReply::Locked(held) => Ok(Some(held)),
+            other => Err(refused(id, other)),
         }
     }
 
-    async fn apply(&self, key: &Key, command: JobCommand) -> Result<JobApplied, Error> {
-        self.send(key, command).await.map(|(_, applied)| applied)
+    async fn call(&self, key: &Key, call: JobCall) -> Result<JobReply, Error> {
+        self.send(key, call).await.map(|(_, (reply, _))| reply)
     }
 
-    /// Sends a command that may be repeated, until it is answered or it makes no sense to go on. Answers when the one that
+    /// Makes a call, which may be repeated, until it is answered or it makes no sense to go on. Answers when the one that
     /// was answered was sent.
-    async fn send(&self, key: &Key, command: JobCommand) -> Result<(HolderTime, JobApplied), Error> {
+    async fn send(&self, key: &Key, call: JobCall) -> Result<(HolderTime, Answered<JobReply>), Error> {
         let mut retries = retries(RetryPolicy::CALL);
         loop {
             let sent = self.inner.now();
-            match self.inner.backend.apply_job(key, command.clone()).await {
-                Ok(applied) => return Ok((sent, applied)),
-                Err(error) if error.retry() == Retry::No => return Err(error),
-                Err(error) => match retries.failed_asking(error.retry_after()) {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => return Err(error),
-                },
+            match self.inner.backend.job(key, call.clone()).await {
+                Ok(answered) => return Ok((sent, answered)),
+                Err(error) => pause_or_give_up(&mut retries, error).await?,
             }
         }
     }
@@ -265,52 +213,38 @@ impl Jobs {
 impl Jobs {
     /// Goes on with an attempt, for as long as before or for this long. Answers how long it has now.
     pub async fn refresh(&self, id: &str, claim: Claim, ttl: Option<Duration>) -> Result<Duration, Error> {
-        let ttl = ttl.map(leasehold_core::Ttl::new).transpose()?;
-        let applied = self.apply(&key(id)?, JobCommand::Refresh { claim, ttl }).await?;
-        match applied.outcome {
-            JobOutcome::Refreshed(lease) => Ok(lease.expires_at.since(applied.now)),
+        let ttl = ttl.map(Ttl::new).transpose()?;
+        match self.call(&key(id)?, JobCall::Refresh { claim, ttl }).await? {
+            JobReply::Refreshed(left) => Ok(left),
             other => Err(refused(id, other)),
         }
     }
 
-    /// The job is done. Everybody who asks for it from now on gets this result.
+    /// The job is done. All later calls for it get this result.
     pub async fn complete(&self, id: &str, claim: Claim, result: &str) -> Result<(), Error> {
-        let command = JobCommand::Complete { claim, result: JobText::parse(result)? };
-        match self.apply(&key(id)?, command).await?.outcome {
-            JobOutcome::Completed => Ok(()),
+        let call = JobCall::Complete { claim, result: JobText::parse(result)? };
+        match self.call(&key(id)?, call).await? {
+            JobReply::Completed => Ok(()),
             other => Err(refused(id, other)),
         }
     }
 
-    /// It did not work; of a long error the beginning is kept. Answers whether somebody will try again.
+    /// The attempt failed; of a long error the beginning is kept. Answers whether the job will be tried again.
     pub async fn fail(&self, id: &str, claim: Claim, error: &str, retryable: bool) -> Result<bool, Error> {
-        let command = JobCommand::Fail { claim, error: JobText::clipped(error), retryable };
-        match self.apply(&key(id)?, command).await?.outcome {
-            JobOutcome::Failed { again } => Ok(again),
+        let call = JobCall::Fail { claim, error: JobText::clipped(error), retryable };
+        match self.call(&key(id)?, call).await? {
+            JobReply::Failed { again } => Ok(again),
             other => Err(refused(id, other)),
         }
     }
 
     /// Gives the job back unfinished.
     pub async fn release(&self, id: &str, claim: Claim) -> Result<(), Error> {
-        match self.apply(&key(id)?, JobCommand::Release(claim)).await?.outcome {
-            JobOutcome::Released => Ok(()),
+        match self.call(&key(id)?, JobCall::Release(claim)).await? {
+            JobReply::Released => Ok(()),
             other => Err(refused(id, other)),
         }
     }
-}
-
-fn finished(job: Option<&Job>) -> Result<Finished, Error> {
-    match job.map(|job| &job.status) {
-        Some(Status::Ready { result, .. }) => Ok(Finished::Ready { result: result.as_str().to_owned() }),
-        Some(Status::Failed { error, .. }) => Ok(Finished::Failed { error: error.as_str().to_owned() }),
-        Some(Status::Queued) | None => Err(against_the_rules(&JobOutcome::AlreadyFinished)),
-    }
-}
-
-fn against_the_rules(outcome: &JobOutcome) -> Error {
-    let what = format!("it answered about a job with {outcome:?}, which the rules do not know");
-    Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::No })
 }
 
 /// An attempt at a job, refreshed in the background until it is finished, given back, dropped or lost.
@@ -321,33 +255,34 @@ fn against_the_rules(outcome: &JobOutcome) -> Error {
 pub struct JobGuard {
     jobs: Jobs,
     guard: Option<Guard>,
-    job: Job,
+    payload: String,
+    attempt: u32,
     recovered: bool,
 }
 
 impl JobGuard {
     /// What is to be done.
     pub fn payload(&self) -> &str {
-        self.job.payload.as_str()
+        &self.payload
     }
 
-    /// The how-manieth attempt this is.
+    /// The number of this attempt; 1 is the first.
     pub fn attempt(&self) -> u32 {
-        self.job.attempts
+        self.attempt
     }
 
-    /// Whether whoever had the job before vanished: they may have done part of it.
+    /// Whether the worker before vanished: it may have done part of the job.
     pub fn is_recovered(&self) -> bool {
         self.recovered
     }
 
-    /// The job is done. Everybody who asks for it from now on gets this result.
+    /// The job is done. All later calls for it get this result.
     pub async fn complete(mut self, result: &str) -> Result<(), Error> {
         let done = self.jobs.complete(self.id(), self.claim(), result).await;
         self.ended(done)
     }
 
-    /// It did not work. Answers whether somebody will try again.
+    /// The attempt failed. Answers whether the job will be tried again.
     pub async fn fail(mut self, error: &str, retryable: bool) -> Result<bool, Error> {
         let failed = self.jobs.fail(self.id(), self.claim(), error, retryable).await;
         self.ended(failed)
@@ -384,11 +319,17 @@ impl JobGuard {
     }
 }
 
-fn refused(id: &str, outcome: JobOutcome) -> Error {
-    match outcome {
-        JobOutcome::Lost { because, .. } => Error::Lost(Lost::Told(because)),
-        JobOutcome::Missing => Error::NoSuchJob { id: id.to_owned() },
-        other => against_the_rules(&other),
+/// Why a call about a job did not come to what was asked for.
+fn refused(id: &str, reply: JobReply) -> Error {
+    match reply {
+        JobReply::Lost(because) => Error::Lost(Lost::Told(because)),
+        JobReply::Missing => Error::NoSuchJob { id: id.to_owned() },
+        JobReply::Differs => Error::JobDiffers { id: id.to_owned() },
+        JobReply::FencesExhausted => Error::FencesExhausted,
+        other => {
+            let what = format!("its answer, {other:?}, does not belong to the call");
+            Error::Store(leasehold_store::Error::Unavailable { what, retry: Retry::No })
+        }
     }
 }
 
@@ -404,12 +345,11 @@ impl Deref for JobGuard {
 impl Drop for JobGuard {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        // Outside a runtime there is nobody to send it: the lease runs out, and the job counts as abandoned.
+        // Outside a runtime it cannot be sent: the lease runs out, and the job counts as abandoned.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (jobs, key, command) =
-            (self.jobs.clone(), guard.key().clone(), JobCommand::Release(guard.claim()));
+        let (jobs, key, claim) = (self.jobs.clone(), guard.key().clone(), guard.claim());
         runtime.spawn(async move {
-            if let Err(error) = jobs.apply(&key, command).await {
+            if let Err(error) = jobs.call(&key, JobCall::Release(claim)).await {
                 tracing::warn!(%key, %error, "a job that was dropped could not be given back; its lease will run out");
             }
             // Only now: it is refreshed until then.
@@ -426,8 +366,8 @@ impl std::fmt::Debug for Jobs {
 
 /// The three functions of the source, under their own names, over the jobs of a collection (`analyses` there).
 ///
-/// Whoever acquires by a name has to release by the same name *and from the same program*: a name alone, reused by a
-/// worker that was started again, would free its successor's lock.
+/// A lock is released under the name that acquired it *and from the same program*: a name alone, reused by a worker that
+/// was started again, would free its successor's lock.
 pub struct AnalysisLocks {
     jobs: Jobs,
     collection: String,
@@ -486,7 +426,7 @@ impl AnalysisLocks {
         ttl: Duration,
     ) -> Result<(), Error> {
         let claim = self.lock().get(&(analysis_id.to_owned(), owner.to_owned())).map(|guard| guard.claim());
-        let claim = claim.ok_or(Error::Lost(Lost::Told(lease::LossReason::Unknown)))?;
+        let claim = claim.ok_or(Error::Lost(Lost::Told(LossReason::Unknown)))?;
         let id = format!("{}/{analysis_id}", self.collection);
         self.jobs.refresh(&id, claim, Some(ttl)).await.map(drop)
     }

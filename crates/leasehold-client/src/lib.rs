@@ -64,15 +64,15 @@
 //!
 //! # Behind a server
 //!
-//! The same guard works over HTTP, on the documents of a server (`leasehold serve`). Who the owner is and how long a
-//! lease lasts is the server's to say; a take-over or a request to hand over is heard at once, over its event stream:
+//! The same guard works over HTTP, on the documents of a server (`leasehold serve`). The server says who the owner is and
+//! how long a lease lasts; a take-over or a request to hand over is heard at once, over its event stream:
 //!
 //! ```no_run
 //! # async fn example(token: &str) -> Result<(), leasehold_client::Error> {
-//! use leasehold_client::{AcquireOptions, Documents, Leasehold};
+//! use leasehold_client::{AcquireOptions, HttpClient, Leasehold};
 //!
-//! let documents = Documents::at("https://leases.example.com").token(token).build()?;
-//! let leasehold = Leasehold::connect(documents);
+//! let client = HttpClient::at("https://leases.example.com").token(token).build()?;
+//! let leasehold = Leasehold::connect(client);
 //! let lease = leasehold.acquire("doc/minutes", AcquireOptions::new()).await?;
 //! // … every save carries lease.fence() …
 //! lease.release().await?;
@@ -81,7 +81,7 @@
 //!
 //! # Handing over
 //!
-//! Whoever wants to hear of requests asks for them. From the moment in which one is taken, silence counts as what
+//! A program that wants to hear of requests asks for them. From the moment in which one is taken, silence counts as what
 //! [`HandoverRequest::on_silence`] says; the guard stops by itself before that could give the lease away:
 //!
 //! ```
@@ -114,7 +114,7 @@
 //! # What happens to documents
 //!
 //! ```no_run
-//! # async fn example(documents: leasehold_client::Documents) -> Result<(), leasehold_client::http::Error> {
+//! # async fn example(client: leasehold_client::HttpClient) -> Result<(), leasehold_client::http::Error> {
 //! use leasehold_client::{Notice, RoomId};
 //!
 //! let mut events = documents.events(Some(&RoomId::parse("minutes")?), None); // or None, for all documents
@@ -135,14 +135,14 @@
 //! are not reached.
 //!
 //! ```no_run
-//! # fn example(documents: leasehold_client::Documents) -> axum::Router {
+//! # fn example(client: leasehold_client::HttpClient) -> axum::Router {
 //! use axum::{Extension, Router, http::request::Parts, routing::put};
 //! use leasehold_client::{Fence, FenceLayer, RoomId};
 //!
 //! let room = |parts: &Parts| RoomId::parse(parts.uri.path().strip_prefix("/documents/")?).ok();
 //! let app = Router::new()
 //!     .route("/documents/{id}", put(async |Extension(fence): Extension<Fence>| format!("saved with {fence}")))
-//!     .layer(FenceLayer::new(documents, room));
+//!     .layer(FenceLayer::new(client, room));
 //! # app }
 //! ```
 //!
@@ -156,12 +156,17 @@
 
 mod acquire;
 mod backend;
+#[cfg(feature = "http")]
 pub mod events;
+#[cfg(feature = "http")]
 mod fence;
 mod guard;
 mod handover;
+#[cfg(feature = "http")]
 pub mod http;
 mod jobs;
+mod local;
+#[cfg(feature = "http")]
 mod remote;
 mod waiters;
 
@@ -169,20 +174,27 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Held, Invalid, Key, Reason};
+use leasehold_core::{Invalid, Key, Reason};
 use leasehold_store::clock::{Clock, SystemClock};
 use leasehold_store::{JobStore, Opened, Store};
 
 use backend::Backend;
+use local::Local;
+#[cfg(feature = "http")]
+use remote::Remote;
+use waiters::Waiters;
 
 pub use acquire::{AcquireOptions, Attempt};
+pub use backend::{Claim, Finished, Held, JobLook};
+#[cfg(feature = "http")]
 pub use events::{Events, Notice};
+#[cfg(feature = "http")]
 pub use fence::{FenceLayer, FenceService, LEASE_FENCE};
 pub use guard::{Guard, Lease};
 pub use handover::{Handover, HandoverOptions, HandoverRequest, HandoverRequests};
-pub use http::Documents;
-pub use jobs::{AnalysisLocks, Created, Finished, JobAttempt, JobGuard, JobLook, JobRun, Jobs, LockAnswer};
-pub use leasehold_core::lease::Claim;
+#[cfg(feature = "http")]
+pub use http::HttpClient;
+pub use jobs::{AnalysisLocks, Created, JobAttempt, JobGuard, JobRun, Jobs, LockAnswer};
 pub use leasehold_core::{Fence, JobId, LeaseId, Lost, OnSilence, RoomId};
 pub use leasehold_store::Retry;
 pub use tokio_util::sync::CancellationToken;
@@ -194,15 +206,17 @@ pub struct Leasehold {
 }
 
 struct Inner {
-    backend: Backend,
+    backend: Box<dyn Backend>,
+    /// The store, if it is one of the upper level.
+    store: Option<Arc<dyn Store>>,
     clock: Arc<dyn Clock>,
-    waiters: waiters::Waiters,
+    waiters: Waiters,
 }
 
 impl Leasehold {
     /// Opens the store that `url` names: a path such as `leases.db`, `memory:`, `embedded:PATH`, or
     /// `embedded:PATH?mode=shared` to share the file with other processes of this machine; `postgres://…`; or
-    /// `firestore:PROJECT`, for jobs in Firestore documents, if the program was built with that (the feature `firestore`
+    /// `firestore:PROJECT`, for jobs in Firestore client, if the program was built with that (the feature `firestore`
     /// of `leasehold-store`).
     pub fn open(url: &str) -> Result<Self, Error> {
         Ok(match leasehold_store::open_any(url)? {
@@ -211,10 +225,9 @@ impl Leasehold {
         })
     }
 
-    /// Leases and jobs in documents that know nothing of each other. Whoever waits for one looks every two seconds.
+    /// Leases and jobs in documents that know nothing of each other. A wait for one polls it every two seconds.
     pub fn with_jobs(store: Arc<dyn JobStore>) -> Self {
-        let (backend, waiters) = (Backend::Jobs(store), waiters::Waiters::of_documents());
-        Self { inner: Arc::new(Inner { backend, clock: Arc::new(SystemClock), waiters }) }
+        Self::new(Box::new(Local(store)), None, Arc::new(SystemClock), Waiters::of_documents())
     }
 
     /// The leases of a store that is open already.
@@ -224,34 +237,34 @@ impl Leasehold {
 
     /// The same, with a clock for the holders' deadlines that is not the machine's. For tests.
     pub fn with_clock(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        let waiters = waiters::Waiters::of_store(store.clone());
-        Self { inner: Arc::new(Inner { backend: Backend::Store(store), clock, waiters }) }
+        let (backend, waiters) = (Local(store.clone()), Waiters::of_store(store.clone()));
+        Self::new(Box::new(backend), Some(store), clock, waiters)
     }
 
-    /// The leases behind a server. Its keys are `doc/` and the name of a document; who the owner is, and how long a
-    /// lease lasts, is the server's to say. Its jobs are in [`Leasehold::jobs`]. The rest is as with a store.
-    pub fn connect(documents: Documents) -> Self {
-        let clock = Arc::new(SystemClock);
-        let waiters = waiters::Waiters::of_server(documents.clone());
-        let backend = Backend::Server(remote::Remote::new(documents, clock.clone()));
-        Self { inner: Arc::new(Inner { backend, clock, waiters }) }
+    /// The leases behind a server. Its keys are `doc/` and the name of a document; the server says who the owner is, and
+    /// how long a lease lasts. Its jobs are in [`Leasehold::jobs`]. The rest is as with a store.
+    #[cfg(feature = "http")]
+    pub fn connect(client: HttpClient) -> Self {
+        let waiters = Waiters::of_server(client.clone());
+        Self::new(Box::new(Remote(client)), None, Arc::new(SystemClock), waiters)
     }
 
-    /// The store, for what this type does not offer: lists, events, commands. There is none behind a server: ask
-    /// [`Documents`] instead; and none that could do this in Firestore.
+    fn new(
+        backend: Box<dyn Backend>,
+        store: Option<Arc<dyn Store>>,
+        clock: Arc<dyn Clock>,
+        waiters: Waiters,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { backend, store, clock, waiters }) }
+    }
+
+    /// The store, for what this type does not offer: lists, events, commands. There is none behind a server: use
+    /// [`HttpClient`] instead; and none that could do this in Firestore.
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
-        match &self.inner.backend {
-            Backend::Store(store) => Some(store),
-            Backend::Jobs(_) | Backend::Server(_) => None,
-        }
+        self.inner.store.as_ref()
     }
 
-    /// How long a holder that was in the way has left, unless it renews its lease.
-    pub async fn time_left(&self, held: &Held) -> Result<Duration, Error> {
-        self.inner.backend.time_left(held).await
-    }
-
-    /// Acquires the lease on `key`, and waits for it while somebody else has it: until [`AcquireOptions::wait`] is
+    /// Acquires the lease on `key`, and waits for it while another has it: until [`AcquireOptions::wait`] is
     /// over, [`AcquireOptions::cancel`] is cancelled, or the future is dropped.
     pub async fn acquire(&self, key: &str, options: AcquireOptions) -> Result<Guard, Error> {
         acquire::acquire(&self.inner, &Key::parse(key)?, &options).await
@@ -262,8 +275,8 @@ impl Leasehold {
         acquire::try_acquire(&self.inner, &Key::parse(key)?, &options).await
     }
 
-    /// Takes the lease on `key` from its holder, whose fence one has seen. Whether one may is for a server to say;
-    /// with a store of one's own, one may. The holder learns it, and the reason.
+    /// Takes the lease on `key` from its holder, whose fence was `seen`. A server asks for the permission to do so; a store
+    /// of this program does not. The holder learns it, and the reason.
     pub async fn take_over(
         &self,
         key: &str,
@@ -322,13 +335,14 @@ pub enum Error {
     /// The input breaks a rule.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The store did not do it; its own words say what to do about it.
+    /// The store failed or refused; its message says what to do.
     #[error(transparent)]
     Store(#[from] leasehold_store::Error),
-    /// The server did not do it; its own words say what to do about it.
+    /// The server failed or refused; its message says what to do.
+    #[cfg(feature = "http")]
     #[error(transparent)]
     Http(#[from] http::Error),
-    /// The wait is over, and somebody else still has the lease.
+    /// The wait is over, and another still has the lease.
     #[error("{key} is still held by {}; wait longer, or ask them to hand it over", held.by)]
     TimedOut {
         /// What was waited for.
@@ -377,6 +391,7 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Store(error) => error.retry(),
+            #[cfg(feature = "http")]
             Self::Http(error) => error.retry(),
             Self::TimedOut { .. } | Self::Cancelled { .. } | Self::Lost(_) | Self::OwnerIsFull { .. } => {
                 Retry::Safe
@@ -387,9 +402,10 @@ impl Error {
         }
     }
 
-    /// How long to wait before that, if whoever refused it said so.
+    /// How long to wait before that, if the server said so.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
+            #[cfg(feature = "http")]
             Self::Http(error) => error.retry_after(),
             _ => None,
         }

@@ -1,276 +1,229 @@
-//! Commands to a server: each becomes a call of the documents door (or in `jobs.rs` of the jobs door), and its answer the outcome that the rules know.
+//! Leases behind a server: each call of `backend.rs` becomes a call over HTTP, and its answer comes back in the words of
+//! that file. Jobs are in `remote/jobs.rs`.
 //!
-//! Nothing is decided here. The server's clock is unknown, so times are counted from when an answer came in: what an
-//! answer says is left of a lease is all that is ever made of them. Deadlines count from when a request was sent, and
-//! that is for the guard to remember.
+//! Nothing is decided here, and nothing is made up: what the server does not say (its clock, another's lease id) nobody
+//! asks for.
 
 mod jobs;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::lease::{Bid, Claim, Lease, LossReason, Request};
+use async_trait::async_trait;
+use leasehold_core::holder::{PendingRequest, Reply, Terms};
+use leasehold_core::lease::{Bid, LossReason};
 use leasehold_core::wire::Secret;
-use leasehold_core::wire::documents::{self as wire, Grant, HandoverRequest, Heartbeat};
-use leasehold_core::{
-    Command, Fence, Held, Invalid, JobId, Key, LeaseId, Meta, OnSilence, Outcome, Owner, Position, Reason,
-    RoomId, StoreTime, Ttl,
+use leasehold_core::wire::documents::{self as wire, HandoverRequest, Heartbeat};
+use leasehold_core::{Fence, Invalid, JobId, Key, LeaseId, OnSilence, Owner, RoomId, Seq, Ttl};
+use leasehold_store::Retry;
+
+use crate::Error;
+use crate::backend::{
+    AnswerReply, Answered, Backend, BidReply, Claim, Granted, Held, JobCall, JobReply, Way,
 };
-use leasehold_store::clock::Clock;
-use leasehold_store::{Applied, Retry};
+use crate::http::{self, Handover, HandoverTerms, HttpClient};
 
-use crate::http::{Documents, Error, Handover, HandoverTerms};
+pub(crate) struct Remote(pub(crate) HttpClient);
 
-/// Keeps times before now from falling off the origin of the clock: longer than any TTL.
-const ORIGIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-pub(crate) struct Remote {
-    documents: Documents,
-    clock: Arc<dyn Clock>,
-    /// What the server last said about how often to renew, in milliseconds; 0 before that.
-    heartbeat: AtomicU64,
-}
-
-impl Remote {
-    pub(crate) fn new(documents: Documents, clock: Arc<dyn Clock>) -> Self {
-        Self { documents, clock, heartbeat: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn now(&self) -> StoreTime {
-        StoreTime::from_millis(self.clock.millis()) + ORIGIN
-    }
-
-    pub(crate) fn heartbeat(&self) -> Option<Duration> {
-        let millis = self.heartbeat.load(Ordering::Relaxed);
-        (millis > 0).then(|| Duration::from_millis(millis))
-    }
-
-    pub(crate) async fn apply(&self, key: &Key, command: Command) -> Result<Applied, Error> {
-        if key.as_str().starts_with(JobId::DOOR) {
-            return self.apply_to_job(key, command).await;
-        }
-        let room = room_of(key)?;
-        let answered = self.call(&room, command).await;
-        let now = self.now();
-        let outcome = match answered {
-            Ok(answer) => self.outcome(answer, now)?,
-            Err(refused) => refusal(refused, now)?,
-        };
-        Ok(Applied { outcome, now, position: Position::default() })
-    }
-
-    async fn call(&self, room: &RoomId, command: Command) -> Result<Answer, Error> {
-        let server = &self.documents;
-        match command {
-            Command::Acquire(bid) => server.lock(room, Some(&bid.lease_id)).await.map(Answer::Granted),
-            Command::Renew { claim, .. } => {
-                let renewed = server.heartbeat(room, Some(&claim.lease_id)).await;
-                renewed.map(|lock| Answer::Renewed(claim, lock))
+#[async_trait]
+impl Backend for Remote {
+    async fn bid(&self, key: &Key, bid: &Bid, way: &Way) -> Result<Answered<BidReply>, Error> {
+        let (room, lease_id) = (room_of(key)?, Some(&bid.lease_id));
+        let answered = match way {
+            Way::Acquire => self.0.lock(&room, lease_id).await.map(Handover::Granted),
+            Way::TakeOver { seen, reason } => {
+                self.0.take_over(&room, *seen, reason, lease_id).await.map(Handover::Granted)
             }
-            Command::Release(claim) => {
-                server.unlock(room, Some(&claim.lease_id)).await.map(|()| Answer::Plain(Outcome::Released))
-            }
-            Command::TakeOver { seen, bid, reason } => {
-                server.take_over(room, seen, &reason, Some(&bid.lease_id)).await.map(Answer::Granted)
-            }
-            Command::RequestHandover { seen, bid, on_silence, countdown, patience } => {
+            Way::RequestHandover { seen, on_silence, countdown, patience } => {
                 let terms = HandoverTerms {
-                    on_silence: Some(on_silence),
-                    countdown: Some(countdown),
-                    patience: Some(patience),
+                    on_silence: Some(*on_silence),
+                    countdown: Some(*countdown),
+                    patience: Some(*patience),
                 };
-                let asked = server.request_handover(room, seen, terms, Some(&bid.lease_id)).await?;
-                Ok(match asked {
-                    Handover::Granted(grant) => Answer::Granted(grant),
-                    Handover::Asked(asked) => Answer::Asked(bid.lease_id, Box::new(asked)),
-                })
+                self.0.request_handover(&room, *seen, terms, lease_id).await
             }
-            Command::HandoverTold { claim, request } => {
-                let told = server.handover_told(room, Some(&claim.lease_id), request).await?;
-                Ok(Answer::Told(Duration::from_millis(told.ends_in_ms)))
+        };
+        let reply = match answered {
+            Ok(Handover::Granted(grant)) => BidReply::Granted(granted(&grant)?),
+            Ok(Handover::Asked(_)) => BidReply::Requested,
+            Err(refused) => refused_bid(refused)?,
+        };
+        Ok((reply, None))
+    }
+
+    async fn renew(&self, key: &Key, claim: Claim) -> Result<Reply, Error> {
+        if key.as_str().starts_with(JobId::DOOR) {
+            return self.refresh(key, claim).await;
+        }
+        let renewed = self.0.renew(&room_of(key)?, Some(&claim.lease_id)).await;
+        reply(renewed, 0, |lock| {
+            // The server compares lease ids; one never stands for two fences.
+            if lock.fence != claim.fence.get() {
+                return Ok(Reply::Lost(LossReason::Unknown));
             }
-            Command::AnswerHandover { claim, request, hand_over } => {
-                let taken = server.answer_handover(room, Some(&claim.lease_id), request, hand_over).await?;
-                let outcome = match taken.handed_over {
-                    true => Outcome::HandedOver { to: owner(&taken.holder)? },
-                    false => Outcome::Refused,
-                };
-                Ok(Answer::Plain(outcome))
-            }
-            Command::Withdraw { lease_id } => {
-                server.withdraw_request(room, &lease_id).await.map(|()| Answer::Plain(Outcome::Withdrawn))
-            }
-            // A page leaves softly and comes back, a program does not; the rest is asked of `Documents` itself.
-            Command::SoftRelease { .. }
-            | Command::Resume { .. }
-            | Command::ForceRelease { .. }
-            | Command::Check { .. }
-            | Command::Settle => Err(Error::unavailable("a guard does not ask this of a server", Retry::No)),
+            terms(&lock).map(Reply::Kept)
+        })
+    }
+
+    async fn release(&self, key: &Key, claim: Claim) -> Result<(), Error> {
+        if key.as_str().starts_with(JobId::DOOR) {
+            return self.job(key, JobCall::Release(claim)).await.map(drop);
+        }
+        gone_is_fine(self.0.unlock(&room_of(key)?, Some(&claim.lease_id)).await)
+    }
+
+    async fn withdraw(&self, key: &Key, lease_id: LeaseId) -> Result<(), Error> {
+        gone_is_fine(self.0.withdraw_request(&room_of(key)?, &lease_id).await)
+    }
+
+    async fn confirm(&self, key: &Key, claim: Claim, request: Seq) -> Result<Reply, Error> {
+        let told = self.0.confirm_request(&room_of(key)?, Some(&claim.lease_id), request).await;
+        reply(told, request, |told| {
+            Ok(Reply::Counting { request, left: Duration::from_millis(told.ends_in_ms) })
+        })
+    }
+
+    async fn answer(
+        &self,
+        key: &Key,
+        claim: Claim,
+        request: Seq,
+        hand_over: bool,
+    ) -> Result<AnswerReply, Error> {
+        let room = room_of(key)?;
+        match self.0.answer_request(&room, Some(&claim.lease_id), request, hand_over).await {
+            Ok(taken) if taken.handed_over => Ok(AnswerReply::HandedOver { to: owner(&taken.holder)? }),
+            Ok(_) => Ok(AnswerReply::Refused),
+            Err(http::Error::NoRequest) => Ok(AnswerReply::NoRequest),
+            Err(error) => Ok(AnswerReply::Lost(loss(error)?)),
         }
     }
 
-    fn outcome(&self, answer: Answer, now: StoreTime) -> Result<Outcome, Error> {
-        Ok(match answer {
-            Answer::Plain(outcome) => outcome,
-            Answer::Granted(grant) => {
-                let lease_id = lease_id_of(&grant.lease_id)?;
-                Outcome::Granted { lease: self.lease(lease_id, &grant.lock, now)?, extended: false }
-            }
-            Answer::Renewed(claim, lock) => {
-                let lease = self.lease(claim.lease_id, &lock, now)?;
-                // The server compares lease ids; that one never stands for two fences.
-                if lease.fence == claim.fence { Outcome::Renewed(lease) } else { lost(LossReason::Unknown) }
-            }
-            Answer::Asked(lease_id, asked) => Outcome::Requested {
-                held: Held {
-                    by: owner(&asked.holder)?,
-                    until: now + Duration::from_millis(asked.expires_in_ms),
-                    fence: fence(asked.fence)?,
-                    meta: meta(&asked.holder),
-                },
-                request: request(&asked.request, lease_id, now)?,
-            },
-            Answer::Told(left) => Outcome::Told { ends_at: now + left },
-        })
+    async fn job(&self, key: &Key, call: JobCall) -> Result<Answered<JobReply>, Error> {
+        Ok((self.call_job(&jobs::job_of(key)?, call).await?, None))
     }
 
-    fn lease(&self, lease_id: LeaseId, lock: &Heartbeat, now: StoreTime) -> Result<Lease, Error> {
-        self.heartbeat.store(lock.heartbeat_seconds.saturating_mul(1_000), Ordering::Relaxed);
-        let left = Duration::from_millis(lock.expires_in_ms);
-        Ok(Lease {
-            owner: owner(&lock.holder)?,
-            lease_id,
-            fence: fence(lock.fence)?,
-            acquired_at: now,
-            renewed_at: now,
-            expires_at: now + left,
-            ttl: Ttl::new(left.min(Ttl::MAX.as_duration())).map_err(|error| against_the_rules(&error))?,
-            leaving: false,
-            meta: meta(&lock.holder),
-            request: match &lock.request {
-                Some(wanted) => Some(Box::new(request(wanted, UNKNOWN, now)?)),
-                None => None,
-            },
-        })
+    fn is_server(&self) -> bool {
+        true
     }
 }
 
-/// What a server answered when it did as it was asked.
-enum Answer {
-    Plain(Outcome),
-    Granted(Grant),
-    Renewed(Claim, Heartbeat),
-    Asked(LeaseId, Box<wire::Asked>),
-    Told(Duration),
+/// What an answer to the holder says; a refusal that the rules know is one, too.
+fn reply<T>(
+    answered: Result<T, http::Error>,
+    request: Seq,
+    said: impl FnOnce(T) -> Result<Reply, http::Error>,
+) -> Result<Reply, Error> {
+    match answered {
+        Ok(answer) => Ok(said(answer)?),
+        Err(http::Error::NoRequest) => Ok(Reply::RequestOver { request }),
+        Err(error) => Ok(Reply::Lost(loss(error)?)),
+    }
 }
 
-/// Stands where the lease id of somebody else would: it is their secret, and no server tells it.
-const UNKNOWN: LeaseId = LeaseId::from_random([0; 16]);
+/// How the lease was lost, if that is what the server says.
+fn loss(error: http::Error) -> Result<LossReason, Error> {
+    match error {
+        http::Error::LockNotFound { because } | http::Error::NotHolder { because } => {
+            Ok(because.unwrap_or(LossReason::Unknown))
+        }
+        http::Error::LeaseOver { because, .. } => Ok(because),
+        error => Err(error.into()),
+    }
+}
 
-/// The document that a key stands for.
-pub(crate) fn room_of(key: &Key) -> Result<RoomId, Invalid> {
-    RoomId::of(key).ok_or_else(|| {
-        let rule = "a server keeps documents (`doc/` and 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;) and jobs";
-        Invalid::new(
-            "key",
-            key.as_str(),
-            rule,
-            "write `doc/minutes`, or open a store for keys of other doors",
-        )
+fn gone_is_fine(answered: Result<(), http::Error>) -> Result<(), Error> {
+    match answered {
+        Ok(()) | Err(http::Error::NoRequest) => Ok(()),
+        Err(error) => loss(error).map(drop),
+    }
+}
+
+fn refused_bid(error: http::Error) -> Result<BidReply, Error> {
+    Ok(match error {
+        http::Error::Held(held) => BidReply::Held(in_the_way(&held)?),
+        http::Error::RequestedByAnother { held } => {
+            BidReply::RequestedByAnother(held.map(|held| in_the_way(&held)).transpose()?)
+        }
+        http::Error::TooManyLeases { .. } => BidReply::OwnerIsFull,
+        error => BidReply::Lost(loss(error)?),
     })
 }
 
-/// A refusal that the rules know is an outcome.
-fn refusal(error: Error, now: StoreTime) -> Result<Outcome, Error> {
-    match error {
-        Error::Held(held) => Ok(Outcome::Held(held_by(&held, now)?)),
-        Error::LockNotFound { because } | Error::NotHolder { because } => {
-            Ok(lost(because.unwrap_or(LossReason::Unknown)))
-        }
-        Error::LeaseOver { because, .. } => Ok(lost(because)),
-        Error::NoRequest => Ok(Outcome::NoRequest),
-        Error::TooManyLeases { .. } => Ok(Outcome::OwnerIsFull),
-        error => Err(error),
-    }
+fn granted(grant: &wire::Grant) -> Result<Granted, http::Error> {
+    Ok(Granted {
+        owner: owner(&grant.lock.holder)?,
+        claim: Claim { lease_id: lease_id(&grant.lease_id)?, fence: fence(grant.lock.fence)? },
+        terms: terms(&grant.lock)?,
+    })
 }
 
-fn lost(because: LossReason) -> Outcome {
-    Outcome::Lost { because, held: None }
+fn terms(lock: &Heartbeat) -> Result<Terms, http::Error> {
+    Ok(Terms {
+        ttl: ttl(lock.expires_in_ms)?,
+        heartbeat: Some(Duration::from_secs(lock.heartbeat_seconds)).filter(|every| !every.is_zero()),
+        request: lock.request.as_ref().map(pending).transpose()?,
+    })
 }
 
-pub(crate) fn held_by(held: &wire::Held, now: StoreTime) -> Result<Held, Error> {
+fn pending(request: &HandoverRequest) -> Result<PendingRequest, http::Error> {
+    Ok(PendingRequest {
+        seq: request.id,
+        by: owner(&request.by)?,
+        name: Some(request.by.name.clone()),
+        on_silence: OnSilence::from(request.on_silence),
+        countdown: ttl(request.countdown_ms)?,
+        left: request.ends_in_ms.map(Duration::from_millis),
+    })
+}
+
+fn in_the_way(held: &wire::Held) -> Result<Held, http::Error> {
     Ok(Held {
         by: owner(&held.holder)?,
-        until: now + Duration::from_millis(held.expires_in_ms),
+        name: held.holder.name.clone(),
         fence: fence(held.fence)?,
-        meta: meta(&held.holder),
+        left: Duration::from_millis(held.expires_in_ms),
     })
 }
 
-fn request(wanted: &HandoverRequest, lease_id: LeaseId, now: StoreTime) -> Result<Request, Error> {
-    let countdown = millis(wanted.countdown_ms)?;
-    let ends_at = wanted.ends_in_ms.map(|left| now + Duration::from_millis(left));
-    let bid = Bid { lease_id, owner: owner(&wanted.by)?, ttl: Ttl::MIN, meta: meta(&wanted.by) };
-    Ok(Request {
-        seq: wanted.id,
-        bid,
-        on_silence: OnSilence::from(wanted.on_silence),
-        countdown,
-        told_at: ends_at.map(|ends_at| ends_at.minus(countdown.as_duration())),
-        lapses_at: now + Duration::from_millis(wanted.lapses_in_ms),
-    })
-}
-
-fn lease_id_of(secret: &Secret) -> Result<LeaseId, Error> {
-    LeaseId::parse(&secret.0).map_err(|error| against_the_rules(&error))
-}
-
-fn owner(holder: &wire::Holder) -> Result<Owner, Error> {
-    Owner::parse(&holder.id).map_err(|error| against_the_rules(&error))
-}
-
-fn fence(number: u64) -> Result<Fence, Error> {
-    Fence::new(number).map_err(|error| against_the_rules(&error))
-}
-
-fn millis(millis: u64) -> Result<Ttl, Error> {
-    Ttl::new(Duration::from_millis(millis)).map_err(|error| against_the_rules(&error))
-}
-
-/// The name to show, if there is one that can be shown.
-fn meta(holder: &wire::Holder) -> Meta {
-    Meta::new([("name".to_owned(), holder.name.clone())]).unwrap_or_default()
-}
-
-/// A server that keeps the rules does not answer like this; what it did is anybody's guess.
-fn against_the_rules(error: &Invalid) -> Error {
-    Error::unavailable(format!("its answer breaks a rule ({error})"), Retry::Unknown)
-}
-
-/// A reason for a take-over: over HTTP it is required.
-pub(crate) fn given(reason: &Reason) -> Result<(), Invalid> {
-    if reason.as_str().trim().is_empty() {
-        return Err(Invalid::new(
-            "reason",
-            "",
-            "a take-over has a reason",
-            "say why, the holder will see it",
-        ));
+/// The document that a key stands for.
+fn room_of(key: &Key) -> Result<RoomId, Error> {
+    if key.as_str().starts_with(JobId::DOOR) {
+        let rule = "behind a server, a job is acquired as a job";
+        return Err(Invalid::new("key", key.as_str(), rule, "use Leasehold::jobs").into());
     }
-    Ok(())
+    RoomId::of(key).ok_or_else(|| {
+        let rule = "a server keeps documents (`doc/` and 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;) and jobs";
+        let fix = "write `doc/minutes`, or open a store for keys of other doors";
+        Invalid::new("key", key.as_str(), rule, fix).into()
+    })
+}
+
+fn lease_id(secret: &Secret) -> Result<LeaseId, http::Error> {
+    LeaseId::parse(&secret.0).map_err(|error| invalid_answer(&error))
+}
+
+fn owner(holder: &wire::Holder) -> Result<Owner, http::Error> {
+    Owner::parse(&holder.id).map_err(|error| invalid_answer(&error))
+}
+
+fn fence(number: u64) -> Result<Fence, http::Error> {
+    Fence::new(number).map_err(|error| invalid_answer(&error))
+}
+
+fn ttl(millis: u64) -> Result<Ttl, http::Error> {
+    let duration = Duration::from_millis(millis).min(Ttl::MAX.as_duration());
+    Ttl::new(duration).map_err(|error| invalid_answer(&error))
+}
+
+/// A server that keeps the rules does not answer like this, so what it did is unknown.
+fn invalid_answer(error: &Invalid) -> http::Error {
+    http::Error::unavailable(format!("its answer breaks a rule ({error})"), Retry::Unknown)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use leasehold_core::wire::OnSilenceView;
-    use leasehold_store::clock::ManualClock;
-
-    fn remote() -> Remote {
-        let documents = Documents::at("http://127.0.0.1:1").build().unwrap();
-        Remote::new(documents, Arc::new(ManualClock::default()))
-    }
 
     fn holder(id: &str) -> wire::Holder {
         wire::Holder { id: id.into(), name: id.to_uppercase() }
@@ -290,7 +243,6 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_lease_and_of_a_countdown_survives_the_translation() {
-        let remote = remote();
         let wanted = HandoverRequest {
             id: 3,
             by: holder("ben"),
@@ -299,33 +251,46 @@ mod tests {
             ends_in_ms: Some(4_000),
             lapses_in_ms: 9_000,
         };
-        let now = remote.now();
-        let lease = remote.lease(UNKNOWN, &lock(Some(wanted)), now).unwrap();
-        assert_eq!((lease.ttl.as_millis(), lease.expires_at.since(now).as_millis()), (30_000, 30_000));
-        let request = lease.request.unwrap();
-        assert_eq!((request.seq, request.bid.owner.as_str()), (3, "ben"));
-        assert_eq!(request.silence_ends_at().unwrap().since(now).as_millis(), 4_000);
-        assert_eq!(remote.heartbeat(), Some(Duration::from_secs(10)));
+        let terms = terms(&lock(Some(wanted))).unwrap();
+        assert_eq!((terms.ttl.as_millis(), terms.heartbeat), (30_000, Some(Duration::from_secs(10))));
+        let request = terms.request.unwrap();
+        assert_eq!((request.seq, request.by.as_str(), request.name.as_deref()), (3, "ben", Some("BEN")));
+        assert_eq!((request.countdown.as_millis(), request.left), (20_000, Some(Duration::from_secs(4))));
     }
 
     #[test]
     fn an_answer_that_breaks_the_rules_is_not_believed() {
-        let remote = remote();
         for bad in [
             Heartbeat { fence: 0, ..lock(None) },
             Heartbeat { expires_in_ms: 3, ..lock(None) },
             Heartbeat { holder: holder(""), ..lock(None) },
         ] {
-            let error = remote.lease(UNKNOWN, &bad, remote.now()).unwrap_err();
-            assert_eq!(error.retry(), Retry::Unknown, "{error}");
+            let grant = wire::Grant { lease_id: Secret(uuid()), lock: bad };
+            assert_eq!(granted(&grant).unwrap_err().retry(), Retry::Unknown);
         }
+        granted(&wire::Grant { lease_id: Secret(uuid()), lock: lock(None) }).unwrap();
+    }
+
+    fn uuid() -> String {
+        LeaseId::from_random([7; 16]).reveal()
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_is_lost_and_trouble_is_not() {
+        let gone = http::Error::LockNotFound { because: Some(LossReason::TakenOver) };
+        assert_eq!(loss(gone).unwrap(), LossReason::TakenOver);
+        assert_eq!(loss(http::Error::NotHolder { because: None }).unwrap(), LossReason::Unknown);
+        loss(http::Error::unavailable("trouble", Retry::Unknown)).unwrap_err();
+        loss(http::Error::NotFound).unwrap_err();
     }
 
     #[test]
     fn keys_of_other_doors_are_refused_with_the_way_out() {
-        for key in ["run/nightly", "doc/with space", "job/a/b"] {
+        for key in ["run/nightly", "doc/with space"] {
             let error = room_of(&Key::parse(key).unwrap()).unwrap_err().to_string();
             assert!(error.contains("doc/minutes") && error.contains("open a store"), "{error}");
         }
+        let error = room_of(&Key::parse("job/a/b").unwrap()).unwrap_err().to_string();
+        assert!(error.contains("Leasehold::jobs"), "{error}");
     }
 }

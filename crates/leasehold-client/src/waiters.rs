@@ -3,23 +3,28 @@
 //!
 //! On a store, one task follows the events for all listeners together, and only while there are any. It also settles
 //! what is due, so that an expiry is heard of even if nobody else looks. On a server there is one event stream for each
-//! key that somebody listens to. Documents tell nobody anything, so whoever listens to one looks again now and then.
-//! Whatever is heard is a hint to look: nothing is decided by it but that a lease is over.
+//! key that somebody listens to. Documents of a
+//! job store tell nothing, so they are polled.
+//! What is heard is a hint to look: nothing is decided by it but that a lease is over.
+
+#[cfg(feature = "http")]
+mod room;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "http")]
+use leasehold_core::RoomId;
 use leasehold_core::lease::LossReason;
-use leasehold_core::wire::documents::{DocumentEvent, EventName, LockState, UnlockReason};
-use leasehold_core::{Event, EventKind, Key, Position, RetryPolicy, RoomId};
+use leasehold_core::{Event, EventKind, Key, Position, RetryPolicy};
 use leasehold_store::{Feed, MAX_EVENTS, Store};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::acquire::retries;
-use crate::events::Notice;
-use crate::http::Documents;
+#[cfg(feature = "http")]
+use crate::http::HttpClient;
 
 /// How many keys are settled at a time.
 const SETTLE: usize = 256;
@@ -37,8 +42,10 @@ pub(crate) struct Waiters {
 
 enum Source {
     Store(Arc<dyn Store>),
-    Documents,
-    Server(Documents),
+    /// Documents that tell nothing.
+    Polled,
+    #[cfg(feature = "http")]
+    Server(HttpClient),
 }
 
 #[derive(Default)]
@@ -91,15 +98,16 @@ impl Waiters {
     }
 
     pub(crate) fn of_documents() -> Self {
-        Self { source: Source::Documents, state: Arc::default() }
+        Self { source: Source::Polled, state: Arc::default() }
     }
 
-    pub(crate) fn of_server(documents: Documents) -> Self {
-        Self { source: Source::Server(documents), state: Arc::default() }
+    #[cfg(feature = "http")]
+    pub(crate) fn of_server(client: HttpClient) -> Self {
+        Self { source: Source::Server(client), state: Arc::default() }
     }
 
-    /// Begins to listen to `key`. `seen` is a position of the store's events that the caller has seen.
-    pub(crate) fn listen(&self, key: &Key, seen: Position) -> Waiter {
+    /// Begins to listen to `key`. `seen` is a position of the store's events that the caller has seen, if there are such.
+    pub(crate) fn listen(&self, key: &Key, seen: Option<Position>) -> Waiter {
         let mut state = lock(&self.state);
         let is_new = !state.listening.contains_key(key);
         let entry = state.listening.entry(key.clone()).or_default();
@@ -107,16 +115,17 @@ impl Waiters {
         match &self.source {
             Source::Store(store) => {
                 if !std::mem::replace(&mut state.followed, true) {
-                    tokio::spawn(follow(store.clone(), self.state.clone(), seen));
+                    tokio::spawn(follow(store.clone(), self.state.clone(), seen.unwrap_or_default()));
                 }
             }
-            Source::Documents if is_new => {
+            Source::Polled if is_new => {
                 entry.follower = Some(tokio::spawn(look_again(entry.heard.clone())).abort_handle());
             }
-            Source::Documents => {}
-            Source::Server(documents) => {
+            Source::Polled => {}
+            #[cfg(feature = "http")]
+            Source::Server(client) => {
                 if let Some(room) = RoomId::of(key).filter(|_| is_new) {
-                    let task = tokio::spawn(follow_room(documents.clone(), room, entry.heard.clone()));
+                    let task = tokio::spawn(room::follow(client.clone(), room, entry.heard.clone()));
                     entry.follower = Some(task.abort_handle());
                 }
             }
@@ -208,77 +217,6 @@ impl Heard {
             | EventKind::Resumed { .. }
             | EventKind::HandoverTold { .. } => {}
         }
-    }
-
-    fn document_event(&mut self, event: &DocumentEvent) {
-        self.fence = self.fence.max(event.fence);
-        match event.event {
-            EventName::DocumentUnlocked => {
-                self.last_end = Some((event.fence, event.reason.map_or(LossReason::Unknown, loss)));
-                self.freed();
-            }
-            EventName::HandoverRequested | EventName::HandoverRefused | EventName::HandoverWithdrawn => {
-                self.asked();
-            }
-            EventName::DocumentLocked
-            | EventName::DocumentLeaving
-            | EventName::DocumentResumed
-            | EventName::HandoverTold => {}
-        }
-    }
-
-    fn snapshot(&mut self, state: &LockState) {
-        match &state.lock {
-            None => self.perhaps_anything(),
-            Some(lock) => {
-                self.fence = self.fence.max(lock.fence);
-                if lock.request.is_some() {
-                    self.asked();
-                }
-            }
-        }
-    }
-
-    /// Takes in what a server said; answers whether that is news.
-    fn notice(&mut self, notice: &Notice) -> bool {
-        let before = *self;
-        match notice {
-            Notice::Event(event) => self.document_event(event),
-            Notice::Snapshot(state) => self.snapshot(state),
-            Notice::SnapshotOfAll { .. } | Notice::Interrupted { .. } => {}
-        }
-        *self != before
-    }
-}
-
-fn loss(reason: UnlockReason) -> LossReason {
-    match reason {
-        UnlockReason::Released => LossReason::Released,
-        UnlockReason::Expired => LossReason::Expired,
-        UnlockReason::TakenOver => LossReason::TakenOver,
-        UnlockReason::HandedOver => LossReason::HandedOver,
-        UnlockReason::Disconnected => LossReason::Disconnected,
-    }
-}
-
-/// Follows one document on a server, for as long as it is let.
-async fn follow_room(documents: Documents, room: RoomId, heard: watch::Sender<Heard>) {
-    let mut retries = retries(RetryPolicy::PATIENT);
-    loop {
-        let mut events = documents.events(Some(&room), None);
-        while let Some(notice) = events.next().await {
-            match notice {
-                Ok(notice) => {
-                    retries.succeeded();
-                    heard.send_if_modified(|heard| heard.notice(&notice));
-                }
-                Err(error) if retries.failures() == 0 => {
-                    tracing::warn!(%room, %error, "the events of a document cannot be followed; its lock is polled instead");
-                }
-                Err(_) => {}
-            }
-        }
-        tokio::time::sleep(retries.pause()).await;
     }
 }
 

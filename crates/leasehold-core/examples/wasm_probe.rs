@@ -5,7 +5,7 @@
 
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::{
-    Command, Context, Holder, HolderTime, Key, LeaseId, Meta, Outcome, Owner, Slot, StoreTime, Ttl,
+    Command, Context, HolderTime, Keeper, Key, LeaseId, Meta, Outcome, Owner, Slot, StoreTime, Ttl,
 };
 use leasehold_core::{decide, wire};
 
@@ -28,7 +28,7 @@ fn run(now: u64, seed: u8) -> Option<u64> {
     let claim = Claim { lease_id, fence: lease.fence };
     let renewed = decide(&key, &granted.slot?, &Command::Renew { claim, ttl: None }, &context);
     let released = decide(&key, &renewed.slot?, &Command::Release(claim), &context);
-    let holder = Holder::new(HolderTime::ZERO, ttl);
+    let keeper = Keeper::new(HolderTime::ZERO, ttl);
     let shown = wire::LeaseView::new(&key, &lease, now);
-    Some(released.slot?.seq + holder.deadline().as_millis() + shown.expires_in_ms)
+    Some(released.slot?.seq + keeper.deadline().as_millis() + shown.expires_in_ms)
 }

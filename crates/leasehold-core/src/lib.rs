@@ -1,7 +1,7 @@
 //! The rules of Leasehold.
 //!
 //! A lease is a promise with a deadline: holder H may act on key K, with fence F, until T. This crate decides
-//! every transition of a lease ([`lease::decide`]) and plans what a holder does about its own ([`holder::Holder`]).
+//! every transition of a lease ([`lease::decide`]) and plans what a holder does about its own ([`holder::Keeper`]).
 //!
 //! It must never read a clock, sleep, draw a random number, or do IO: `now` and randomness are arguments. That is
 //! why the same code runs in the server, in a worker, in the command line and, compiled to WebAssembly, in a tab.
@@ -19,7 +19,7 @@ pub mod wire;
 
 pub use backoff::{Backoff, Retries, RetryPolicy};
 pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
-pub use holder::{Holder, Lost};
+pub use holder::{Keeper, Lost};
 pub use job::{Job, JobCommand, JobOutcome};
 pub use lease::{Command, Context, Decision, Held, Lease, OnSilence, Outcome, Slot, decide};
 pub use name::{Fence, Invalid, JobId, Key, LeaseId, Meta, Owner, Reason, RoomId, WorkerName};

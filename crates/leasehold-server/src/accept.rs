@@ -34,7 +34,7 @@ use crate::config::{Config, Limits};
 use crate::files::ConfigError;
 use crate::metrics::{Cut, Metrics};
 use leasehold_core::{Retries, RetryPolicy};
-use leasehold_store::random::jitter;
+use leasehold_store::jitter;
 
 /// Where a request comes from: the peer, or whom a trusted proxy speaks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

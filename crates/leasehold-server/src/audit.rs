@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold_core::event::EndReason;
 use leasehold_core::wire::documents::{AuditAction, AuditEntry, AuditLine, AuditPage};
 use leasehold_core::{EventKind, Position, Published, Retries, RetryPolicy, RoomId};
-use leasehold_store::random::jitter;
+use leasehold_store::jitter;
 use leasehold_store::{EVENTS_KEPT, Feed, MAX_EVENTS, Range, Store};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;

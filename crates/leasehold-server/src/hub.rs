@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold_core::wire::documents::DocumentEvent;
 use leasehold_core::{EventKind, Owner, Position, Published, Retries, RetryPolicy, RoomId};
-use leasehold_store::random::jitter;
+use leasehold_store::jitter;
 use leasehold_store::{Feed, MAX_EVENTS, Range, Store};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};

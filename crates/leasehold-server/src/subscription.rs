@@ -16,7 +16,7 @@ use std::sync::Arc;
 use futures_util::Stream;
 use leasehold_core::wire::documents::{LockState, SnapshotOfAll, StreamEnd};
 use leasehold_core::{Position, Retries, RetryPolicy, RoomId};
-use leasehold_store::random::jitter;
+use leasehold_store::jitter;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Retries, RetryPolicy};
-use leasehold_store::random::jitter;
+use leasehold_store::jitter;
 use leasehold_store::{Settled, Store};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -16,6 +16,8 @@ pub enum Bug {
     FenceResetOnRestart,
     /// The holder counts its time from when the answer came, not from when the request was sent.
     DeadlineFromAnswer,
+    /// The holder takes a request to hand over for withdrawn because an answer does not name it, however old the answer.
+    LateAnswerEndsRequest,
     /// A renewal brings an expired lease back.
     ExpiredRevived,
     /// The answer goes out while the write is still under way.
@@ -33,12 +35,13 @@ pub enum Bug {
 impl Bug {
     /// All of them, with the name that the command line uses and the laws that catch it, the one it is
     /// meant for first.
-    pub const ALL: [(Self, &'static str, &'static [Law]); 11] = [
+    pub const ALL: [(Self, &'static str, &'static [Law]); 12] = [
         (Self::NoRecheckAfterWaiting, "no-recheck-after-waiting", &[Law::BeliefHasAGrant]),
         (Self::ReleaseWithoutCompare, "release-without-compare", &[Law::OnlyTheHolderReleases]),
         (Self::FenceResetOnRelease, "fence-reset-on-release", &[Law::FencesGrow]),
         (Self::FenceResetOnRestart, "fence-reset-on-restart", &[Law::FencesGrow]),
         (Self::DeadlineFromAnswer, "deadline-from-answer", &[Law::HolderStopsFirst, Law::OneBeliever]),
+        (Self::LateAnswerEndsRequest, "late-answer-ends-request", &[Law::HolderStopsFirst, Law::OneBeliever]),
         (Self::ExpiredRevived, "expired-revived", &[Law::NoRevival]),
         (Self::AckBeforeDurable, "ack-before-durable", &[Law::AnswersSurvive, Law::BeliefHasAGrant]),
         (Self::EventBeforeCommit, "event-before-commit", &[Law::EventsAreTrue]),

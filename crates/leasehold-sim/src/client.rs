@@ -1,12 +1,12 @@
-//! A client: wants a key now and then, holds it by the real [`Holder`], writes under its fence, and gives it back, or
+//! A client: wants a key now and then, keeps it by the real [`Keeper`], writes under its fence, and gives it back, or
 //! is too late for that. It does no IO: what it wants done it leaves in [`Moment::effects`].
 
 use std::time::Duration;
 
-use leasehold_core::holder::Action;
+use leasehold_core::holder::{Action, Confirm, Reply, Terms};
 use leasehold_core::lease::{Bid, Claim, LossReason};
 use leasehold_core::{
-    Command, EventKind, Fence, Held, Holder, HolderTime, Key, Lease, LeaseId, Meta, OnSilence, Outcome,
+    Command, EventKind, Fence, Held, HolderTime, Keeper, Key, Lease, LeaseId, Meta, OnSilence, Outcome,
     Owner, Published, Reason, StoreTime, Ttl,
 };
 use leasehold_store::Applied;
@@ -174,8 +174,7 @@ enum How {
 struct Hold {
     key: Key,
     claim: Claim,
-    holder: Holder,
-    give_up_renewal: Option<HolderTime>,
+    keeper: Keeper,
     until: HolderTime,
     work: Work,
     /// The hand-over that was requested, and what the holder does about it.
@@ -206,8 +205,8 @@ impl Client {
     /// What it believes to hold, under which fence, and until when, on its own clock.
     pub fn belief(&self) -> Option<(&Key, u64, HolderTime)> {
         match &self.phase {
-            Phase::Holding(hold) if hold.holder.lost().is_none() => {
-                Some((&hold.key, hold.claim.fence.get(), hold.holder.deadline()))
+            Phase::Holding(hold) if hold.keeper.lost().is_none() => {
+                Some((&hold.key, hold.claim.fence.get(), hold.keeper.deadline()))
             }
             _ => None,
         }
@@ -317,19 +316,10 @@ impl Client {
     }
 
     fn keep(&self, m: &mut Moment<'_>, mut hold: Box<Hold>) -> Phase {
-        if hold.give_up_renewal.is_some_and(|at| at <= m.now) {
-            hold.give_up_renewal = None;
-            hold.holder.handle_failed(m.now, m.random.bits());
-        }
-        if hold.give_up_renewal.is_none() || !hold.holder.is_held(m.now) {
-            match hold.holder.poll(m.now) {
-                Action::Stop(_) => return self.lost(m, &hold),
-                Action::Renew { give_up_at } => {
-                    hold.give_up_renewal = Some(give_up_at);
-                    m.ask(&hold.key, Command::Renew { claim: hold.claim, ttl: None });
-                }
-                Action::Wait(_) => {}
-            }
+        match hold.keeper.poll(m.now) {
+            Action::Stop(_) => return self.lost(m, &hold),
+            Action::Renew => m.ask(&hold.key, Command::Renew { claim: hold.claim, ttl: None }),
+            Action::Wait(_) => {}
         }
         if hold.until <= m.now {
             return self.leave(m, *hold);
@@ -340,7 +330,7 @@ impl Client {
 
     /// It is over. A release is sent all the same, as a guard that is dropped does.
     fn lost(&self, m: &mut Moment<'_>, hold: &Hold) -> Phase {
-        let why = hold.holder.lost().map(|lost| lost.to_string()).unwrap_or_default();
+        let why = hold.keeper.lost().map(|lost| lost.to_string()).unwrap_or_default();
         m.say(|| format!("stops, fence {}: {why}", hold.claim.fence));
         if m.random.chance(500) {
             m.ask(&hold.key, Command::Release(hold.claim));
@@ -349,7 +339,7 @@ impl Client {
     }
 
     fn leave(&self, m: &mut Moment<'_>, mut hold: Hold) -> Phase {
-        hold.holder.handle_released();
+        hold.keeper.release();
         let Hold { key, claim, .. } = hold;
         if m.random.chance(self.habits.leaves_softly) {
             let grace = short_ttl(m.random.between(1, 5));
@@ -417,9 +407,9 @@ impl Client {
     ) -> Phase {
         let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
         let counted_from = if m.bug == Some(Bug::DeadlineFromAnswer) { m.now } else { sent };
-        let mut holder = Holder::new(counted_from, lease.ttl);
-        heed_countdown(&mut holder, lease, sent, decided_at);
-        if !holder.is_held(m.now) {
+        let terms = Terms::in_store(lease, decided_at);
+        let keeper = Keeper::granted(counted_from, m.now, terms, None, m.random.bits());
+        if !keeper.is_held(m.now) {
             m.say(|| format!("was granted {key}, fence {}, too late to use it", claim.fence));
             return Phase::Leaving {
                 key: key.clone(),
@@ -429,15 +419,15 @@ impl Client {
             };
         }
         m.say(|| format!("HOLDS {key}, fence {}", claim.fence));
-        self.hold(m, key, claim, holder)
+        self.hold(m, key, claim, keeper)
     }
 
-    fn hold(&self, m: &mut Moment<'_>, key: &Key, claim: Claim, holder: Holder) -> Phase {
+    fn hold(&self, m: &mut Moment<'_>, key: &Key, claim: Claim, keeper: Keeper) -> Phase {
         m.effects.push(Effect::Access(key.clone(), claim.fence.get(), Access::Open));
         let until = m.within(1, self.habits.hold);
         let work = Work::Opening { again_at: m.after(1_000) };
-        let (key, give_up_renewal, request) = (key.clone(), None, None);
-        Phase::Holding(Box::new(Hold { key, claim, holder, give_up_renewal, until, work, request }))
+        let (key, request) = (key.clone(), None);
+        Phase::Holding(Box::new(Hold { key, claim, keeper, until, work, request }))
     }
 
     fn find_held(&self, m: &mut Moment<'_>, mut ask: Ask, held: &Held, left: u64) -> Phase {
@@ -464,54 +454,45 @@ impl Client {
         request: &Request,
         applied: Option<&Applied>,
     ) -> Phase {
-        let Some(applied) = applied else {
-            if matches!(request.command, Command::Renew { .. }) && hold.give_up_renewal.take().is_some() {
-                hold.holder.handle_failed(m.now, m.random.bits());
-            }
-            return Phase::Holding(hold);
+        let named = request_named_by(&request.command);
+        let reply = match applied {
+            Some(applied) => Reply::in_store(&applied.outcome, applied.now, named),
+            None => matches!(request.command, Command::Renew { .. }).then_some(Reply::Failed),
         };
-        match (&request.command, &applied.outcome) {
-            (Command::Renew { .. }, Outcome::Renewed(lease)) => {
-                let late = m.bug == Some(Bug::DeadlineFromAnswer);
-                hold.holder.handle_renewed(if late { m.now } else { request.sent }, lease.ttl);
-                hold.give_up_renewal = None;
-                heed_countdown(&mut hold.holder, lease, request.sent, applied.now);
-                return self.look_at_request(m, hold, lease);
-            }
-            (Command::HandoverTold { request, .. }, Outcome::NoRequest) => {
-                hold.holder.handle_handover_over(*request);
-            }
-            (Command::AnswerHandover { request, .. }, Outcome::Refused | Outcome::NoRequest) => {
-                hold.holder.handle_handover_over(*request);
-            }
-            (_, Outcome::Lost { because, .. }) => {
-                hold.holder.handle_lost(*because);
-                return self.lost(m, &hold);
-            }
-            _ => {}
+        let Some(reply) = reply else { return Phase::Holding(hold) };
+        let renewed = matches!(reply, Reply::Kept(_));
+        let late = renewed && m.bug == Some(Bug::DeadlineFromAnswer);
+        if m.bug == Some(Bug::LateAnswerEndsRequest) {
+            hold.end_what_is_not_named(m, &reply);
         }
-        Phase::Holding(hold)
+        hold.keeper.handle_reply(if late { m.now } else { request.sent }, m.now, reply);
+        match hold.keeper.lost() {
+            Some(_) => self.lost(m, &hold),
+            None if renewed => self.look_at_request(m, hold),
+            None => Phase::Holding(hold),
+        }
     }
 
     /// Somebody may want the lease; what was said about it may have got lost, so it is said again.
-    fn look_at_request(&self, m: &mut Moment<'_>, mut hold: Box<Hold>, lease: &Lease) -> Phase {
-        let Some(request) = lease.request.as_deref() else { return Phase::Holding(hold) };
-        let known = hold.request.filter(|(seq, _)| *seq == request.seq);
-        let (_, reaction) = known.unwrap_or_else(|| (request.seq, Reaction::draw(m.random)));
-        hold.request = Some((request.seq, reaction));
-        let (claim, seq) = (hold.claim, request.seq);
+    fn look_at_request(&self, m: &mut Moment<'_>, mut hold: Box<Hold>) -> Phase {
+        let Some(seq) = hold.keeper.request().map(|request| request.seq) else { return Phase::Holding(hold) };
+        let known = hold.request.filter(|(known, _)| *known == seq);
+        let (_, reaction) = known.unwrap_or_else(|| (seq, Reaction::draw(m.random)));
+        hold.request = Some((seq, reaction));
+        let claim = hold.claim;
         match reaction {
             Reaction::Ignore => {}
             Reaction::SayItKnows => {
-                m.say(|| format!("knows that {} is wanted, and says so", hold.key));
-                hold.holder.handle_handover_told(seq, m.now, request.countdown);
-                m.ask(&hold.key, Command::HandoverTold { claim, request: seq });
+                if hold.keeper.confirm(seq, m.now) == Confirm::Send {
+                    m.say(|| format!("knows that {} is wanted, and says so", hold.key));
+                    m.ask(&hold.key, Command::HandoverTold { claim, request: seq });
+                }
             }
             Reaction::Refuse => {
                 m.ask(&hold.key, Command::AnswerHandover { claim, request: seq, hand_over: false });
             }
             Reaction::HandOver => {
-                hold.holder.handle_released();
+                hold.keeper.release();
                 m.say(|| format!("hands {} over, fence {}", hold.key, claim.fence));
                 let command = Command::AnswerHandover { claim, request: seq, hand_over: true };
                 return Phase::Leaving { key: hold.key, command, again_at: m.now, tries: 0 };
@@ -532,15 +513,13 @@ impl Client {
             }
             (Phase::Holding(mut hold), kind) if hold.is_about(event) => match kind {
                 EventKind::Ended { because } => {
-                    hold.holder.handle_lost(LossReason::from(because));
+                    hold.keeper.handle_lost(LossReason::from(because));
                     self.lost(m, &hold)
                 }
-                EventKind::HandoverRequested { .. } => {
-                    m.ask(&hold.key, Command::Renew { claim: hold.claim, ttl: None });
-                    Phase::Holding(hold)
-                }
-                EventKind::HandoverRefused { .. } | EventKind::HandoverWithdrawn { .. } => {
-                    hold.request_is_over(event.seq);
+                EventKind::HandoverRequested { .. }
+                | EventKind::HandoverRefused { .. }
+                | EventKind::HandoverWithdrawn { .. } => {
+                    hold.keeper.handle_news(m.now);
                     Phase::Holding(hold)
                 }
                 _ => Phase::Holding(hold),
@@ -555,7 +534,7 @@ impl Client {
         {
             m.say(|| format!("is woken and takes {} for its own", ask.key));
             let claim = Claim { lease_id: ask.bid.lease_id, fence };
-            return self.hold(m, &ask.key, claim, Holder::new(m.now, ask.bid.ttl));
+            return self.hold(m, &ask.key, claim, Keeper::new(m.now, ask.bid.ttl));
         }
         ask.again_at = m.now;
         Phase::Asking(ask)
@@ -599,24 +578,19 @@ impl Hold {
             Work::Opening { again_at } | Work::Writing { again_at, .. } => again_at,
             Work::Ready { at, .. } => at,
         };
-        let mut holder = self.holder.clone();
-        let renewal = match (self.give_up_renewal, holder.deadline()) {
-            (Some(give_up), deadline) => give_up.min(deadline),
-            (None, deadline) => match holder.poll(HolderTime::ZERO) {
-                Action::Wait(until) => until,
-                _ => deadline,
-            },
-        };
-        renewal.min(self.until).min(work)
+        self.keeper.next_poll().min(self.until).min(work)
     }
 
     fn is_about(&self, event: &leasehold_core::Event) -> bool {
         self.key == event.key && self.claim.fence == event.fence
     }
 
-    fn request_is_over(&mut self, seq: u64) {
-        if let Some((known, _)) = self.request.take_if(|(known, _)| *known < seq) {
-            self.holder.handle_handover_over(known);
+    /// The mistake of [`Bug::LateAnswerEndsRequest`].
+    fn end_what_is_not_named(&mut self, m: &Moment<'_>, reply: &Reply) {
+        if let (Reply::Kept(terms), Some(known)) = (reply, self.keeper.request().map(|known| known.seq))
+            && terms.request.as_ref().is_none_or(|named| named.seq != known)
+        {
+            self.keeper.handle_reply(m.now, m.now, Reply::RequestOver { request: known });
         }
     }
 
@@ -651,7 +625,7 @@ impl Hold {
         };
         if outdated {
             m.say(|| format!("is refused by the register, fence {}", self.claim.fence));
-            self.holder.handle_lost(LossReason::Unknown);
+            self.keeper.handle_lost(LossReason::Unknown);
             self.until = m.now;
         }
     }
@@ -697,12 +671,11 @@ impl Ask {
     }
 }
 
-/// The time to answer a request may be running already: the holder may have been told in a former life.
-fn heed_countdown(holder: &mut Holder, lease: &Lease, sent: HolderTime, decided_at: StoreTime) {
-    if let Some(request) = lease.request.as_deref()
-        && let Some(ends) = request.silence_ends_at()
-    {
-        holder.handle_handover_runs(request.seq, sent, ends.since(decided_at));
+/// The request to hand over that a command of the holder is about; 0 if it is about none.
+fn request_named_by(command: &Command) -> u64 {
+    match command {
+        Command::HandoverTold { request, .. } | Command::AnswerHandover { request, .. } => *request,
+        _ => 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every state of a small job: two or three workers want to do it, their messages arrive in any order, late, twice, or
 //! never, and workers crash, fail, or come to the end of their work too late. The rules are the real [`job::decide`], the
-//! worker's side the real [`Holder`](leasehold_core::Holder); what is walked through is everything that can happen between them, within [`Bounds`].
+//! worker's side the real [`Keeper`](leasehold_core::Keeper); what is walked through is everything that can happen between them, within [`Bounds`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use leasehold_core::job::{self, JobCommand, JobOutcome, JobText, Record, Status}
 use leasehold_core::lease::{Bid, Claim, LossReason};
 use leasehold_core::{Context, Fence, Key, LeaseId, Meta, Owner};
 
-use crate::small::{Attempt, STEP, TTL_STEPS, holder, holder_time, lease_id, store_time, ttl};
+use crate::small::{Attempt, STEP, TTL_STEPS, holder_time, keeper, lease_id, store_time, ttl};
 use crate::walk::{self, Walk};
 
 /// How much may happen to a small job.
@@ -216,7 +216,7 @@ impl Rules {
                 state.with(Message::Refused(attempt))
             }
             Message::Acquired(attempt, fence, sent) => {
-                let in_time = holder(sent).is_held(holder_time(state.time));
+                let in_time = keeper(sent).is_held(holder_time(state.time));
                 state.hear(attempt, |doing| match doing {
                     Doing::Asking if in_time => Doing::Working(fence, sent),
                     Doing::Asking => Doing::Nothing,
@@ -317,7 +317,7 @@ impl State {
     fn works_twice(&self) -> Option<String> {
         let now = holder_time(self.time);
         let mut working = self.workers.iter().enumerate().filter_map(|(at, worker)| match worker.doing {
-            Doing::Working(fence, sent) if holder(sent).is_held(now) => Some((at, fence)),
+            Doing::Working(fence, sent) if keeper(sent).is_held(now) => Some((at, fence)),
             _ => None,
         });
         let (one, fence) = working.next()?;

@@ -3,7 +3,7 @@
 //!
 //! [`world::run`] lives through the world of a seed, and [`checker`] says which law did not hold in it. The server in
 //! it decides with the real rules on the real overlay and lease clock, and the clients hold by the real
-//! [`leasehold_core::Holder`]; the network, the disk and time are make-believe. `docs/proof.md` is the guide.
+//! [`leasehold_core::Keeper`]; the network, the disk and time are make-believe. `docs/proof.md` is the guide.
 
 pub mod bug;
 pub mod checker;

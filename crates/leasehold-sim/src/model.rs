@@ -1,5 +1,5 @@
 //! Every state of a small world: two or three clients, one key, and messages that arrive in any order, late, twice, or
-//! never. Time goes in steps of half a second. The rules are the real [`decide`], the holder's side the real [`Holder`](leasehold_core::Holder);
+//! never. Time goes in steps of half a second. The rules are the real [`decide`], the holder's side the real [`Keeper`](leasehold_core::Keeper);
 //! what is walked through is everything that can happen between them, within [`Bounds`].
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use leasehold_core::{
 };
 
 use crate::bug::Bug;
-use crate::small::{Attempt, STEP, holder, holder_time, lease_id, store_time, ttl};
+use crate::small::{Attempt, STEP, holder_time, keeper, lease_id, store_time, ttl};
 use crate::walk::{self, Walk};
 
 const ASKS: &str = "asks";
@@ -164,7 +164,7 @@ impl State {
     fn believers(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
         self.clients.iter().enumerate().filter_map(|(index, client)| match client.doing {
             Doing::Holding(fence, sent) => {
-                holder(sent).is_held(holder_time(self.time)).then_some((index, fence))
+                keeper(sent).is_held(holder_time(self.time)).then_some((index, fence))
             }
             _ => None,
         })
@@ -213,7 +213,7 @@ impl State {
             }
             Doing::Holding(fence, sent) => {
                 let renews =
-                    client.renewals < bounds.renewals && holder(sent).is_held(holder_time(self.time));
+                    client.renewals < bounds.renewals && keeper(sent).is_held(holder_time(self.time));
                 if renews {
                     go(RENEWS, Doing::Holding(fence, sent), Some(Message::Renew(who, fence, self.time)));
                 }
@@ -311,9 +311,9 @@ impl State {
         let Some(client) = self.client_of(attempt) else { return };
         client.doing = match client.doing {
             // A holder whose deadline has passed stays lost, whatever it hears later.
-            Doing::Holding(_, confirmed) if !holder(confirmed).is_held(now) => Doing::Nothing,
+            Doing::Holding(_, confirmed) if !keeper(confirmed).is_held(now) => Doing::Nothing,
             Doing::Holding(_, confirmed) => Doing::Holding(fence, confirmed.max(sent)),
-            Doing::Asking if holder(sent).is_held(now) => Doing::Holding(fence, sent),
+            Doing::Asking if keeper(sent).is_held(now) => Doing::Holding(fence, sent),
             _ => Doing::Nothing,
         };
     }

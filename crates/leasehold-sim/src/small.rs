@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Holder, HolderTime, LeaseId, StoreTime, Ttl};
+use leasehold_core::{HolderTime, Keeper, LeaseId, StoreTime, Ttl};
 
 /// How long a step of time is. The holder's margin is one step at this TTL.
 pub(crate) const STEP: Duration = Duration::from_millis(500);
@@ -23,8 +23,8 @@ pub(crate) fn holder_time(step: u8) -> HolderTime {
     HolderTime::ZERO + STEP * u32::from(step)
 }
 
-pub(crate) fn holder(sent: u8) -> Holder {
-    Holder::new(holder_time(sent), ttl())
+pub(crate) fn keeper(sent: u8) -> Keeper {
+    Keeper::new(holder_time(sent), ttl())
 }
 
 pub(crate) fn lease_id((who, attempt): Attempt) -> LeaseId {

@@ -33,6 +33,7 @@ pub mod faulty;
 pub mod firestore;
 #[cfg(feature = "conformance")]
 pub mod history;
+mod jitter;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -53,6 +54,7 @@ pub use embedded::{Embedded, Mode};
 pub use error::{Error, Result, Retry};
 #[cfg(feature = "firestore")]
 pub use firestore::{Firestore, FirestoreUrl};
+pub use jitter::jitter;
 pub use memory::Memory;
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresUrl};

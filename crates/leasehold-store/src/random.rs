@@ -1,14 +1,6 @@
-//! Random numbers: from a seed, so that a test can be repeated; and one from the system, for the jitter of retries.
-
-use std::hash::{BuildHasher, RandomState};
+//! Chance for tests: everything that looks like luck comes from a seed.
 
 use leasehold_core::LeaseId;
-
-/// A random number for [`Retries`](leasehold_core::Retries), made of the keys that the standard library draws for its
-/// hash maps: good enough to keep callers apart, and it cannot fail.
-pub fn jitter() -> u32 {
-    RandomState::new().hash_one(0) as u32
-}
 
 /// SplitMix64: small, quick, and the same on every machine.
 #[derive(Clone, Debug)]

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use leasehold_client::{AcquireOptions, Claim, Finished, JobAttempt, JobGuard, JobId, Jobs};
-use leasehold_core::Held;
+use leasehold_client::{AcquireOptions, Claim, Finished, Held, JobAttempt, JobGuard, JobId, Jobs};
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::jobs::value_of;
 use serde_json::{Value, json};
@@ -49,11 +48,7 @@ impl Args {
         match jobs.acquire(self.id.as_str(), options).await.map_err(bare)? {
             JobAttempt::Acquired(guard) => self.acquired(guard, file, jobs, out).await,
             JobAttempt::AlreadyFinished(finished) => Ok(already_finished(&self.id, &finished, out)),
-            JobAttempt::Locked(held) => {
-                let look = jobs.look(self.id.as_str()).await.map_err(bare)?;
-                let left = look.and_then(|look| look.held).map(|(_, left)| left);
-                Ok(locked(&self.id, &held, left.unwrap_or_default(), out))
-            }
+            JobAttempt::Locked(held) => Ok(locked(&self.id, &held, out)),
         }
     }
 
@@ -134,24 +129,23 @@ struct Begun {
 }
 
 /// Reports that another worker holds the job.
-pub(super) fn locked(id: &JobId, held: &Held, left: Duration, out: &Out) -> Ending {
-    let left = whole_millis(left);
+pub(super) fn locked(id: &JobId, held: &Held, out: &Out) -> Ending {
     if out.is_json() {
-        tell(out, "locked", id, holder(held, left));
+        tell(out, "locked", id, holder(held));
     } else {
-        let name = held.meta.get("name").unwrap_or(held.by.as_str());
         out.warn(&format!(
-            "{name} is working on {id} (fence {}), for another {} unless it is refreshed",
+            "{} is working on {id} (fence {}), for another {} unless it is refreshed",
+            held.name,
             held.fence,
-            duration(left)
+            duration(whole_millis(held.left))
         ));
     }
     Ending::Held
 }
 
-pub(super) fn holder(held: &Held, left: u64) -> Value {
-    let name = held.meta.get("name").unwrap_or(held.by.as_str());
-    json!({ "holder": { "id": held.by.as_str(), "name": name }, "fence": held.fence.get(), "expires_in_ms": left })
+pub(super) fn holder(held: &Held) -> Value {
+    let left = whole_millis(held.left);
+    json!({ "holder": { "id": held.by.as_str(), "name": held.name }, "fence": held.fence.get(), "expires_in_ms": left })
 }
 
 fn already_finished(id: &JobId, finished: &Finished, out: &Out) -> Ending {

@@ -24,7 +24,7 @@ pub(super) async fn run(id: &JobId, jobs: &Jobs, out: &Out) -> Result<Ending> {
 }
 
 fn object(id: &JobId, look: &JobLook) -> Value {
-    let mut object = json!({ "job": id.as_str(), "status": word(look), "payload": value_of(look.payload.as_str()),
+    let mut object = json!({ "job": id.as_str(), "status": word(look), "payload": value_of(&look.payload),
         "attempts": look.attempts, "max_attempts": look.max_attempts });
     let mut add = |name: &str, value: Value| {
         object.as_object_mut().and_then(|object| object.insert(name.into(), value))
@@ -40,8 +40,8 @@ fn object(id: &JobId, look: &JobLook) -> Value {
             add("finished_by", json!(by.map(leasehold_client::Fence::get)));
         }
     }
-    if let Some((held, left)) = &look.held {
-        add("held", holder(held, whole_millis(*left)));
+    if let Some(held) = &look.held {
+        add("held", holder(held));
     }
     object
 }
@@ -62,7 +62,7 @@ fn show(id: &JobId, look: &JobLook, out: &Out) {
         Status::Ready { .. } => out.good(&format!("{id} is READY")),
         Status::Failed { .. } => out.bad(&format!("{id} is FAILED")),
     }
-    out.fact("payload", &one_line(&value_of(look.payload.as_str()).to_string()));
+    out.fact("payload", &one_line(&value_of(&look.payload).to_string()));
     let most = look.max_attempts.map(|most| format!(" of at most {most}")).unwrap_or_default();
     out.fact("attempts", &format!("{}{most}", look.attempts));
     match &look.status {
@@ -70,12 +70,11 @@ fn show(id: &JobId, look: &JobLook, out: &Out) {
         Status::Ready { result, .. } => out.fact("result", &one_line(&value_of(result.as_str()).to_string())),
         Status::Failed { error, .. } => out.fact("error", &one_line(error.as_str())),
     }
-    if let Some((held, left)) = &look.held {
-        let name = held.meta.get("name").unwrap_or(held.by.as_str());
-        let left = duration(whole_millis(*left));
+    if let Some(held) = &look.held {
+        let left = duration(whole_millis(held.left));
         out.fact(
             "worker",
-            &format!("{name} (fence {}), for another {left} unless it is refreshed", held.fence),
+            &format!("{} (fence {}), for another {left} unless it is refreshed", held.name, held.fence),
         );
     }
 }

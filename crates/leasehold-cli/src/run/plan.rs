@@ -1,9 +1,10 @@
-//! When the command has to end: a pure plan, asked with the time and what is left of the lease.
+//! When the command has to end: a pure plan over what the [keeper](leasehold_core::Keeper) of the lease says is left.
 
 use std::time::Duration;
 
 use leasehold_client::Lost;
 use leasehold_core::HolderTime;
+use leasehold_core::holder::longest_wind_down;
 
 /// The longest time between two looks: a renewal has moved the deadline meanwhile, and the guardian is to know.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
@@ -56,9 +57,9 @@ impl Plan {
         self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
     }
 
-    /// The grace that leaves time for two renewals before it begins: those come within the first half.
+    /// The grace, as far as it leaves time for two renewals before it begins.
     fn usable_grace(&self) -> Duration {
-        self.grace.min(self.longest / 3)
+        self.grace.min(longest_wind_down(self.longest))
     }
 }
 

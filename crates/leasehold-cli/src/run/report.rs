@@ -2,10 +2,8 @@
 //! a line.
 
 use std::io::Write;
-use std::time::Duration;
 
-use leasehold_client::{Guard, Lost};
-use leasehold_core::Held;
+use leasehold_client::{Guard, Held, Lost};
 use leasehold_core::time::whole_millis;
 use serde_json::{Value, json};
 
@@ -22,8 +20,8 @@ impl Report {
         Self { key: key.to_owned(), json, verbose }
     }
 
-    pub(super) fn held(&self, held: &Held, left: Duration) {
-        let (by, fence, left) = (held.by.as_str(), held.fence.get(), whole_millis(left));
+    pub(super) fn held(&self, held: &Held) {
+        let (by, fence, left) = (held.by.as_str(), held.fence.get(), whole_millis(held.left));
         let words = format!(
             "{} is held by {by} (fence {fence}), for another {} unless it is renewed; the command was not run",
             self.key,

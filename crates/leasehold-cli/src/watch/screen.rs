@@ -121,8 +121,7 @@ impl Screen {
             format!(" locks: {} ", rows.len())
         };
         if rows.is_empty() {
-            let text =
-                if self.filter.is_empty() { "no leases" } else { "nothing matches the filter" };
+            let text = if self.filter.is_empty() { "no leases" } else { "nothing matches the filter" };
             let nothing = Paragraph::new(text.dim()).centered().block(Block::bordered().title(count));
             return frame.render_widget(nothing, area);
         }

@@ -292,7 +292,12 @@ fn what_the_command_leaves_behind_is_asked_before_it_is_killed() {
 fn files_and_servers_have_their_own_options() {
     let folder = tempfile::tempdir().unwrap();
     let memory = run(&folder, &["run", "run/x", "--store", "memory:", "--", "true"]);
-    assert_eq!((memory.code, memory.err.contains("is not visible to other processes")), (2, true), "{}", memory.err);
+    assert_eq!(
+        (memory.code, memory.err.contains("is not visible to other processes")),
+        (2, true),
+        "{}",
+        memory.err
+    );
     let both = run(&folder, &["run", "run/x", "--url", "http://127.0.0.1:1", "--ttl", "9s", "--", "true"]);
     assert_eq!(both.code, 2, "{}", both.err);
     let nobody = run(&folder, &["run", "doc/x", "--url", "http://127.0.0.1:1", "--", "true"]);

@@ -14,7 +14,7 @@ use super::Error;
 const LONGEST: usize = 8 * 1024 * 1024;
 
 /// What a server answered when it did as it was asked.
-pub(super) enum Answer {
+pub(super) enum Success {
     /// It did.
     Done { body: Vec<u8>, etag: Option<String>, is_new: bool },
     /// It will, or not.
@@ -23,7 +23,7 @@ pub(super) enum Answer {
     NotModified,
 }
 
-impl Answer {
+impl Success {
     pub(super) fn etag(&self) -> Option<String> {
         match self {
             Self::Done { etag, .. } => etag.clone(),
@@ -64,11 +64,11 @@ fn misunderstood(what: &str) -> Error {
     )
 }
 
-pub(super) async fn read(sent: Result<Response, reqwest::Error>) -> Result<Answer, Error> {
+pub(super) async fn read(sent: Result<Response, reqwest::Error>) -> Result<Success, Error> {
     let response = sent.map_err(Error::from_transport)?;
     let status = response.status();
     if status == StatusCode::NOT_MODIFIED {
-        return Ok(Answer::NotModified);
+        return Ok(Success::NotModified);
     }
     if !status.is_success() {
         return Err(refusal(response).await);
@@ -77,9 +77,9 @@ pub(super) async fn read(sent: Result<Response, reqwest::Error>) -> Result<Answe
     let body = body(response).await?;
     let is_new = status == StatusCode::CREATED;
     Ok(if status == StatusCode::ACCEPTED {
-        Answer::Accepted(body)
+        Success::Accepted(body)
     } else {
-        Answer::Done { body, etag, is_new }
+        Success::Done { body, etag, is_new }
     })
 }
 

@@ -72,7 +72,7 @@ pub enum Error {
         detail: Option<String>,
     },
     /// The caller asks too often, or has too many event streams open. Nothing was done.
-    #[error("the server has had enough of this caller for the moment{}", words(.detail))]
+    #[error("rate limited by the server{}", words(.detail))]
     TooMany {
         /// How long to wait.
         retry_after: Option<Duration>,

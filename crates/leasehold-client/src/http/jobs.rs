@@ -1,6 +1,5 @@
 //! The jobs door of a server, one method per call. As with documents, nothing is decided or repeated here.
 
-use leasehold_core::lease::Claim;
 use leasehold_core::wire::jobs::{
     AcquireJob, CompleteJob, CreateJob, FailJob, JobAcquired, JobFailed, JobHold, JobState, RefreshJob,
     ReleaseJob,
@@ -9,9 +8,10 @@ use leasehold_core::{JobId, LeaseId, Ttl};
 use reqwest::{Method, Url};
 use serde_json::Value;
 
-use super::{Documents, Error, in_seconds, secret};
+use super::{Error, HttpClient, in_seconds, secret};
+use crate::backend::Claim;
 
-impl Documents {
+impl HttpClient {
     /// Makes a job, unless it is there with the same payload. Answers whether it is new.
     pub async fn create_job(
         &self,

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold_client::http::Error;
-use leasehold_client::{Documents, Events, Notice};
+use leasehold_client::{Events, HttpClient, Notice};
 use leasehold_core::wire::documents::{DocumentEvent, EventName, UnlockReason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
 use crate::proxy::Proxy;
-use crate::server::{TestServer, documents, documents_with, room, token};
+use crate::server::{TestServer, client, client_with, room, token};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -27,17 +27,17 @@ async fn next_event(events: &mut Events) -> DocumentEvent {
     }
 }
 
-async fn lock_and_unlock(documents: &Documents, name: &str) {
-    let grant = documents.lock(&room(name), None).await.unwrap();
+async fn lock_and_unlock(client: &HttpClient, name: &str) {
+    let grant = client.lock(&room(name), None).await.unwrap();
     let lease_id = leasehold_client::LeaseId::parse(&grant.lease_id.0).unwrap();
-    documents.unlock(&room(name), Some(&lease_id)).await.unwrap();
+    client.unlock(&room(name), Some(&lease_id)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_stream_begins_with_how_things_stand_and_tells_what_happens() {
     let server = TestServer::start().await;
-    let anna = server.documents("anna");
-    let mut events = server.documents("ben").events(Some(&room("minutes")), None);
+    let anna = server.client("anna");
+    let mut events = server.client("ben").events(Some(&room("minutes")), None);
     let Notice::Snapshot(state) = next(&mut events).await else { panic!("no snapshot") };
     assert!(!state.locked && events.is_connected());
     lock_and_unlock(&anna, "minutes").await;
@@ -55,8 +55,8 @@ async fn a_stream_begins_with_how_things_stand_and_tells_what_happens() {
 async fn a_stream_that_is_cut_again_and_again_leaves_out_nothing_and_repeats_nothing() {
     let server = TestServer::start().await;
     let proxy = Proxy::to(server.address).await;
-    let anna = server.documents("anna");
-    let mut events = documents(proxy.address, "ben").events(Some(&room("minutes")), None);
+    let anna = server.client("anna");
+    let mut events = client(proxy.address, "ben").events(Some(&room("minutes")), None);
     let Notice::Snapshot(state) = next(&mut events).await else { panic!("no snapshot") };
     let mut last = state.seq;
     for round in 0..20 {
@@ -78,7 +78,7 @@ async fn a_stream_that_is_cut_again_and_again_leaves_out_nothing_and_repeats_not
 #[tokio::test]
 async fn a_stream_goes_on_where_another_one_was() {
     let server = TestServer::start().await;
-    let anna = server.documents("anna");
+    let anna = server.client("anna");
     let mut first = anna.events(Some(&room("minutes")), None);
     let Notice::Snapshot(state) = next(&mut first).await else { panic!("no snapshot") };
     drop(first);
@@ -91,17 +91,17 @@ async fn a_stream_goes_on_where_another_one_was() {
 #[tokio::test]
 async fn where_a_stream_cannot_go_on_a_snapshot_comes() {
     let server = TestServer::start().await;
-    lock_and_unlock(&server.documents("anna"), "minutes").await;
-    let mut events = server.documents("anna").events(Some(&room("minutes")), Some(999_999));
+    lock_and_unlock(&server.client("anna"), "minutes").await;
+    let mut events = server.client("anna").events(Some(&room("minutes")), Some(999_999));
     assert!(matches!(next(&mut events).await, Notice::Snapshot(_)));
 }
 
 #[tokio::test]
 async fn all_documents_are_in_one_stream() {
     let server = TestServer::start().await;
-    let anna = server.documents("anna");
+    let anna = server.client("anna");
     anna.lock(&room("before"), None).await.unwrap();
-    let events = server.documents("ben").events(None, None).into_stream();
+    let events = server.client("ben").events(None, None).into_stream();
     let mut events = std::pin::pin!(events);
     let first = timeout(SOON, events.next()).await.unwrap().unwrap().unwrap();
     let Notice::SnapshotOfAll { documents, more: false } = first else { panic!("{first:?}") };
@@ -118,8 +118,8 @@ async fn all_documents_are_in_one_stream() {
 #[tokio::test]
 async fn a_stream_ends_with_its_token() {
     let server = TestServer::start().await;
-    let documents = documents_with(server.address, &token("anna", Duration::from_secs(2)));
-    let mut events = documents.events(Some(&room("minutes")), None);
+    let client = client_with(server.address, &token("anna", Duration::from_secs(2)));
+    let mut events = client.events(Some(&room("minutes")), None);
     assert!(matches!(next(&mut events).await, Notice::Snapshot(_)));
     let end = timeout(SOON, events.next()).await.expect("it goes on").unwrap();
     assert!(matches!(&end, Err(Error::Unauthenticated { detail: Some(_) })), "{end:?}");
@@ -130,21 +130,21 @@ async fn a_stream_ends_with_its_token() {
 async fn a_server_that_shuts_down_is_told_and_waited_for() {
     let server = TestServer::start().await;
     let proxy = Proxy::to(server.address).await;
-    let mut events = documents(proxy.address, "anna").events(Some(&room("minutes")), None);
+    let mut events = client(proxy.address, "anna").events(Some(&room("minutes")), None);
     assert!(matches!(next(&mut events).await, Notice::Snapshot(_)));
     server.stop().await;
     let Notice::Interrupted { why } = next(&mut events).await else { panic!("it was not told") };
     assert!(why.contains("shutting down"), "{why}");
     let server = TestServer::start().await;
     proxy.move_to(server.address);
-    lock_and_unlock(&server.documents("ben"), "minutes").await;
+    lock_and_unlock(&server.client("ben"), "minutes").await;
     assert!(matches!(next(&mut events).await, Notice::Snapshot(_) | Notice::Event(_)));
 }
 
 #[tokio::test]
 async fn a_stream_without_permission_ends_with_the_reason() {
     let server = TestServer::start().await;
-    let mut events = documents_with(server.address, "nobody").events(Some(&room("minutes")), None);
+    let mut events = client_with(server.address, "nobody").events(Some(&room("minutes")), None);
     assert!(matches!(events.next().await, Some(Err(Error::Unauthenticated { .. }))));
     assert!(events.next().await.is_none());
 }
@@ -163,7 +163,7 @@ async fn a_silent_connection_is_noticed() {
         connection.write_all(said).await.unwrap();
         (listener, connection)
     });
-    let mut events = documents_with(address, "t").events(Some(&room("minutes")), None);
+    let mut events = client_with(address, "t").events(Some(&room("minutes")), None);
     assert!(matches!(next(&mut events).await, Notice::Snapshot(_)));
     let _open = server.await.unwrap();
     // From here on the clock jumps to whatever is waited for.

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{Request, StatusCode};
 use axum::routing::put;
 use axum::{Extension, Router};
-use leasehold_client::{AcquireOptions, Documents, Fence, FenceLayer, RoomId};
+use leasehold_client::{AcquireOptions, Fence, FenceLayer, HttpClient, RoomId};
 use rusqlite::Connection;
 use tower::ServiceExt;
 
@@ -37,7 +37,7 @@ fn save(database: &Database, id: &str, body: &str, fence: Fence) -> bool {
     saved.unwrap() == 1
 }
 
-fn app(documents: Documents, database: Database) -> Router {
+fn app(client: HttpClient, database: Database) -> Router {
     let room_of_path = |parts: &http::request::Parts| {
         let name = parts.uri.path().strip_prefix("/documents/")?;
         RoomId::parse(name).ok()
@@ -45,7 +45,7 @@ fn app(documents: Documents, database: Database) -> Router {
     Router::new()
         .route("/documents/{id}", put(put_document).get(async || "the document"))
         .route("/other", put(async || "other"))
-        .layer(FenceLayer::new(documents, room_of_path))
+        .layer(FenceLayer::new(client, room_of_path))
         .with_state(database)
 }
 
@@ -73,7 +73,7 @@ async fn send(app: &Router, method: &str, path: &str, fence: Option<&str>) -> (u
 #[tokio::test]
 async fn a_save_needs_the_fence_of_the_present_lock() {
     let server = TestServer::start().await;
-    let app = app(server.documents("boss"), database());
+    let app = app(server.client("boss"), database());
     let anna = server.leasehold("anna");
     let first = anna.acquire("doc/minutes", AcquireOptions::new()).await.unwrap();
     let old = first.fence().to_string();
@@ -99,12 +99,12 @@ async fn a_save_needs_the_fence_of_the_present_lock() {
 #[tokio::test]
 async fn without_leasehold_nothing_is_let_through() {
     let server = TestServer::start().await;
-    let app = app(server.documents("boss"), database());
+    let app = app(server.client("boss"), database());
     server.stop().await;
     let refused = send(&app, "PUT", "/documents/minutes", Some("7")).await;
     assert_eq!((refused.0, refused.2.as_deref()), (503, Some("1")), "{refused:?}");
     let app = self::app(
-        Documents::at("http://127.0.0.1:9").timeout(Duration::from_secs(1)).build().unwrap(),
+        HttpClient::at("http://127.0.0.1:9").timeout(Duration::from_secs(1)).build().unwrap(),
         database(),
     );
     assert_eq!(send(&app, "PUT", "/documents/minutes", Some("7")).await.0, 503);
@@ -115,9 +115,9 @@ async fn without_leasehold_nothing_is_let_through() {
 #[tokio::test]
 async fn the_conditional_write_closes_the_race_that_the_check_leaves_open() {
     let server = TestServer::start().await;
-    let (documents, database) = (server.documents("boss"), database());
+    let (client, database) = (server.client("boss"), database());
     let anna = server.leasehold("anna").acquire("doc/minutes", AcquireOptions::new()).await.unwrap();
-    assert!(documents.check(&room("minutes"), anna.fence()).await.unwrap().current);
+    assert!(client.check(&room("minutes"), anna.fence()).await.unwrap().current);
     // Here anna's request is paused.
     let boss = server.leasehold("boss");
     let taken = boss.take_over("doc/minutes", anna.fence(), "deadline", AcquireOptions::new()).await.unwrap();

@@ -10,7 +10,7 @@ use leasehold_core::job::Status;
 use leasehold_core::lease::LossReason;
 
 use crate::proxy::Proxy;
-use crate::server::{TestServer, documents};
+use crate::server::{TestServer, client};
 
 const ID: &str = "analyses/42";
 
@@ -44,11 +44,11 @@ async fn a_job_is_done_once_and_its_result_is_replayed() {
     assert_eq!(guard.owner().as_str(), "anna");
     let refused = ben.acquire(ID, AcquireOptions::new()).await.unwrap();
     let JobAttempt::Locked(held) = refused else { panic!("{refused:?}") };
-    assert_eq!((held.by.as_str(), held.meta.get("name")), ("anna", Some("machine-7")));
+    assert_eq!((held.by.as_str(), held.name.as_str()), ("anna", "machine-7"));
     let look = ben.look(ID).await.unwrap().unwrap();
-    let (held, left) = look.held.clone().unwrap();
+    let held = look.held.clone().unwrap();
     assert_eq!((look.attempts, look.max_attempts, held.fence), (1, Some(3), guard.fence()));
-    assert!(left > Duration::from_secs(290), "{left:?}");
+    assert!(held.left > Duration::from_secs(290), "{held:?}");
     assert_eq!(
         jobs(&server, "boss").reset(ID).await.unwrap().map(|held| held.by.to_string()),
         Some("anna".into())
@@ -88,7 +88,7 @@ async fn an_attempt_refreshes_itself_and_opens_no_event_stream() {
 async fn work_is_cancelled_when_its_lease_is_lost_and_a_late_word_is_refused() {
     let server = TestServer::start().await;
     let proxy = Proxy::to(server.address).await;
-    let cut_off = Leasehold::connect(documents(proxy.address, "anna")).jobs().unwrap();
+    let cut_off = Leasehold::connect(client(proxy.address, "anna")).jobs().unwrap();
     let healthy = jobs(&server, "ben");
     healthy.create(ID, "x", None).await.unwrap();
     let first = acquired(&cut_off, short("w1")).await;
@@ -113,7 +113,7 @@ async fn work_is_cancelled_when_its_lease_is_lost_and_a_late_word_is_refused() {
 async fn a_network_that_breaks_again_and_again_leads_to_one_attempt() {
     let server = TestServer::start().await;
     let proxy = Proxy::to(server.address).await;
-    let jobs = Leasehold::connect(documents(proxy.address, "anna")).jobs().unwrap();
+    let jobs = Leasehold::connect(client(proxy.address, "anna")).jobs().unwrap();
     jobs.create(ID, "x", None).await.unwrap();
     // The answer is on its way when the connection breaks.
     proxy.delay_answers(Duration::from_millis(150));
@@ -186,7 +186,7 @@ async fn the_three_functions_of_the_source_work_behind_a_server() {
 
 #[tokio::test]
 async fn what_a_server_cannot_take_is_refused_before_it_is_sent() {
-    let jobs = Leasehold::connect(documents("127.0.0.1:1".parse().unwrap(), "anna")).jobs().unwrap();
+    let jobs = Leasehold::connect(client("127.0.0.1:1".parse().unwrap(), "anna")).jobs().unwrap();
     for (id, options, said) in [
         ("42", AcquireOptions::new(), "no collection"),
         ("a/b/c", AcquireOptions::new(), "job id"),

@@ -12,7 +12,7 @@ use leasehold_store::{Embedded, Memory};
 use tokio::time::{Instant, timeout};
 
 use crate::proxy::Proxy;
-use crate::server::{TestServer, documents, room};
+use crate::server::{TestServer, client, room};
 
 const KEY: &str = "doc/minutes";
 
@@ -129,7 +129,7 @@ async fn a_wait_ends_with_its_timeout_and_names_the_holder() {
     let error = ben.acquire(KEY, options).await.unwrap_err();
     let Error::TimedOut { held, .. } = &error else { panic!("{error:?}") };
     assert_eq!(held.by.as_str(), "anna");
-    let left = ben.time_left(held).await.unwrap();
+    let left = held.left;
     assert!(left > Duration::from_secs(20) && left <= Duration::from_secs(30), "{left:?}");
 }
 
@@ -156,7 +156,7 @@ async fn many_waiters_all_get_their_turn() {
 async fn law_08_a_holder_that_is_cut_off_stops_before_the_server_lets_others_in() {
     let server = TestServer::with_ttl(2).await;
     let proxy = Proxy::to(server.address).await;
-    let anna = Leasehold::connect(documents(proxy.address, "anna"));
+    let anna = Leasehold::connect(client(proxy.address, "anna"));
     let ben = server.leasehold("ben");
     let lease = acquire(&anna).await;
     let lost = lease.lost();
@@ -173,7 +173,7 @@ async fn law_08_a_holder_that_is_cut_off_stops_before_the_server_lets_others_in(
 async fn law_08_the_deadline_counts_from_when_a_renewal_was_sent() {
     let server = TestServer::with_ttl(2).await;
     let proxy = Proxy::to(server.address).await;
-    let anna = Leasehold::connect(documents(proxy.address, "anna"));
+    let anna = Leasehold::connect(client(proxy.address, "anna"));
     let lease = acquire(&anna).await;
     // The server renews it again and again; its answers come later than they are worth anything.
     proxy.delay_answers(Duration::from_secs(3));
@@ -186,7 +186,7 @@ async fn law_08_the_deadline_counts_from_when_a_renewal_was_sent() {
 async fn a_network_that_fails_for_a_moment_costs_no_lease() {
     let server = TestServer::with_ttl(4).await;
     let proxy = Proxy::to(server.address).await;
-    let anna = Leasehold::connect(documents(proxy.address, "anna"));
+    let anna = Leasehold::connect(client(proxy.address, "anna"));
     let lease = acquire(&anna).await;
     let start = Instant::now();
     // Real time is the subject: cut and healed for longer than the TTL.
@@ -244,17 +244,17 @@ async fn a_server_that_restarts_keeps_the_lease() {
     let open = || Arc::new(Embedded::options().open(folder.path().join("leases.db")).unwrap());
     let server = TestServer::on(open(), 10).await;
     let proxy = Proxy::to(server.address).await;
-    let anna = Leasehold::connect(documents(proxy.address, "anna"));
+    let anna = Leasehold::connect(client(proxy.address, "anna"));
     let lease = acquire(&anna).await;
     server.stop().await;
     proxy.interrupt();
     let server = TestServer::on(open(), 10).await;
     proxy.move_to(server.address);
-    let state = server.documents("ben").state(&room("minutes"), None).await.unwrap();
+    let state = server.client("ben").state(&room("minutes"), None).await.unwrap();
     assert_eq!(state.lock.unwrap().fence, lease.fence().get());
     // More than a heartbeat: a renewal has reached the new server, or the lease would show less time than that.
     let left = || async {
-        let state = server.documents("ben").state(&room("minutes"), None).await.unwrap();
+        let state = server.client("ben").state(&room("minutes"), None).await.unwrap();
         state.lock.map_or(0, |lock| lock.expires_in_ms)
     };
     let first = left().await;
@@ -272,8 +272,8 @@ async fn what_the_server_decides_cannot_be_asked_for() {
     let server = TestServer::start().await;
     let anna = server.leasehold("anna");
     let cases = [
-        (KEY, AcquireOptions::owner("ben"), "whoever the token says"),
-        (KEY, AcquireOptions::new().ttl(Duration::from_secs(5)), "the TTL is the server's"),
+        (KEY, AcquireOptions::owner("ben"), "the token says who the owner is"),
+        (KEY, AcquireOptions::new().ttl(Duration::from_secs(5)), "the server sets the TTL"),
         (KEY, AcquireOptions::new().meta("note", "x"), "comes from its token"),
         ("run/nightly", AcquireOptions::new(), "write `doc/minutes`"),
         ("doc/with space", AcquireOptions::new(), "A-Z a-z 0-9"),
@@ -290,7 +290,7 @@ async fn a_server_in_trouble_is_reported_not_waited_for() {
     let server = TestServer::start().await;
     let proxy = Proxy::to(server.address).await;
     proxy.cut();
-    let anna = Leasehold::connect(documents(proxy.address, "anna"));
+    let anna = Leasehold::connect(client(proxy.address, "anna"));
     let error = timeout(SOON, anna.acquire(KEY, AcquireOptions::new())).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Http(http::Error::Unavailable { .. })), "{error:?}");
 }
@@ -299,6 +299,6 @@ async fn a_server_in_trouble_is_reported_not_waited_for() {
 async fn debug_shows_no_secret() {
     let server = TestServer::start().await;
     let lease = acquire(&server.leasehold("anna")).await;
-    let shown = format!("{lease:?} {:?}", server.documents("anna"));
+    let shown = format!("{lease:?} {:?}", server.client("anna"));
     assert!(shown.contains("minutes") && !shown.contains("lease_id") && !shown.contains("eyJ"), "{shown}");
 }

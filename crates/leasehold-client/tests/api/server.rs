@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::{CancellationToken, Documents, Leasehold, RoomId};
+use leasehold_client::{CancellationToken, HttpClient, Leasehold, RoomId};
 use leasehold_core::Ttl;
 use leasehold_server::Config;
 use leasehold_server::auth::{Auth, Jwt, JwtOptions, KeySource, Subject, mint};
@@ -47,12 +47,12 @@ impl TestServer {
         Self { address, stop, task }
     }
 
-    pub(crate) fn documents(&self, user: &str) -> Documents {
-        documents(self.address, user)
+    pub(crate) fn client(&self, user: &str) -> HttpClient {
+        client(self.address, user)
     }
 
     pub(crate) fn leasehold(&self, user: &str) -> Leasehold {
-        Leasehold::connect(self.documents(user))
+        Leasehold::connect(self.client(user))
     }
 
     /// Ends in an orderly way.
@@ -63,12 +63,12 @@ impl TestServer {
 }
 
 /// The documents door at an address, as a user who may do everything.
-pub(crate) fn documents(address: SocketAddr, user: &str) -> Documents {
-    documents_with(address, &token(user, Duration::from_secs(3_600)))
+pub(crate) fn client(address: SocketAddr, user: &str) -> HttpClient {
+    client_with(address, &token(user, Duration::from_secs(3_600)))
 }
 
-pub(crate) fn documents_with(address: SocketAddr, token: &str) -> Documents {
-    Documents::at(format!("http://{address}")).token(token).timeout(Duration::from_secs(5)).build().unwrap()
+pub(crate) fn client_with(address: SocketAddr, token: &str) -> HttpClient {
+    HttpClient::at(format!("http://{address}")).token(token).timeout(Duration::from_secs(5)).build().unwrap()
 }
 
 /// A token for a user who may do everything but take from others, unless it is the boss.

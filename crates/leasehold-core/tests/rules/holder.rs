@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::holder::{Action, Holder, Lost, margin};
+use leasehold_core::holder::{Action, Confirm, Keeper, Lost, PendingRequest, Reply, Terms, margin};
 use leasehold_core::lease::{Command, OnSilence, Outcome};
+use leasehold_core::name::Owner;
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 use proptest::prelude::*;
 
@@ -15,52 +16,71 @@ fn at(millis: u64) -> HolderTime {
     HolderTime::from_millis(millis)
 }
 
+/// The answer to a renewal.
+fn kept(seconds: u64) -> Reply {
+    Reply::Kept(Terms::of(secs(seconds)))
+}
+
+/// A request whose silence grants, after so many seconds.
+fn pending(seq: u64, countdown: u64) -> PendingRequest {
+    PendingRequest {
+        seq,
+        by: Owner::parse("bob").unwrap(),
+        name: None,
+        on_silence: OnSilence::Grant,
+        countdown: secs(countdown),
+        left: None,
+    }
+}
+
 // --- law 8, case by case ---
 
 #[test]
 fn law_08_an_older_answer_does_not_move_the_deadline() {
-    let mut holder = Holder::new(at(0), secs(30));
-    holder.handle_renewed(at(12_000), secs(30));
-    holder.handle_renewed(at(10_000), secs(30));
-    assert_eq!(holder.deadline(), at(39_000));
+    let mut keeper = Keeper::new(at(0), secs(30));
+    keeper.handle_reply(at(12_000), at(12_500), kept(30));
+    keeper.handle_reply(at(10_000), at(13_000), kept(30));
+    assert_eq!(keeper.deadline(), at(39_000));
 }
 
 #[test]
 fn law_08_the_deadline_is_earlier_than_the_stores_by_the_margin() {
     for seconds in [1, 2, 5, 15, 30, 300, 86_400] {
         let ttl = secs(seconds);
-        let holder = Holder::new(at(7_000), ttl);
+        let keeper = Keeper::new(at(7_000), ttl);
         let margin = (ttl.as_duration() / 10).max(Duration::from_millis(500));
-        assert_eq!(holder.deadline() + margin, at(7_000) + ttl.as_duration(), "{seconds} s");
+        assert_eq!(keeper.deadline() + margin, at(7_000) + ttl.as_duration(), "{seconds} s");
     }
 }
 
 #[test]
 fn law_08_a_holder_that_polls_too_late_is_told_to_stop() {
-    let mut holder = Holder::new(at(0), secs(30));
-    assert_eq!(holder.poll(at(500_000)), Action::Stop(Lost::Deadline));
-    assert_eq!(holder.lost(), Some(Lost::Deadline));
+    let mut keeper = Keeper::new(at(0), secs(30));
+    assert_eq!(keeper.poll(at(500_000)), Action::Stop(Lost::Deadline));
+    assert_eq!(keeper.lost(), Some(Lost::Deadline));
 }
 
 /// The first confirmation arrived and its answer was lost: the store counts from the first, so must the holder.
 #[test]
 fn law_08_confirming_a_hand_over_again_does_not_push_the_deadline_back() {
-    let mut holder = Holder::new(at(0), secs(30));
-    holder.handle_handover_told(1, at(1_000), secs(10));
-    holder.handle_handover_told(1, at(5_000), secs(10));
-    assert_eq!(holder.deadline(), at(8_000));
-    holder.handle_renewed(at(6_000), secs(30));
-    assert_eq!(holder.deadline(), at(8_000), "a renewal does not answer the request");
+    let asked = || Reply::Kept(Terms { request: Some(pending(1, 10)), ..Terms::of(secs(30)) });
+    let mut keeper = Keeper::new(at(0), secs(30));
+    keeper.handle_reply(at(900), at(1_000), asked());
+    assert_eq!(keeper.confirm(1, at(1_000)), Confirm::Send);
+    assert_eq!(keeper.confirm(1, at(5_000)), Confirm::Send);
+    assert_eq!(keeper.deadline(), at(8_000));
+    keeper.handle_reply(at(6_000), at(6_100), asked());
+    assert_eq!(keeper.deadline(), at(8_000), "a renewal does not answer the request");
 }
 
 /// A renewal may bring a shorter TTL. The plan has to follow it, or a healthy holder sleeps through its deadline.
 #[test]
 fn a_shorter_ttl_brings_the_next_renewal_forward() {
-    let mut holder = Holder::new(at(0), secs(300));
-    holder.handle_renewed(at(1_000), secs(5));
-    let Action::Wait(until) = holder.poll(at(1_000)) else { panic!("nothing is due yet") };
-    assert!(until < holder.deadline(), "{until:?} is not before {:?}", holder.deadline());
-    assert!(matches!(holder.poll(until), Action::Renew { .. }), "the time to renew comes before the end");
+    let mut keeper = Keeper::new(at(0), secs(300));
+    keeper.handle_reply(at(1_000), at(1_000), kept(5));
+    let Action::Wait(until) = keeper.poll(at(1_000)) else { panic!("nothing is due yet") };
+    assert!(until < keeper.deadline(), "{until:?} is not before {:?}", keeper.deadline());
+    assert_eq!(keeper.poll(until), Action::Renew, "the time to renew comes before the end");
 }
 
 // --- the simulation ---
@@ -78,10 +98,10 @@ struct Trip {
 const NONE: Trip = Trip { there: None, back: None, ttl: 30, nap: 0 };
 const GOOD: Trip = Trip { there: Some(50), back: Some(50), ttl: 30, nap: 0 };
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Message {
     Renewal { sent: u64, trip: Trip },
-    Renewed { sent: u64, ttl: Ttl },
+    Replied { sent: u64, reply: Reply },
     Confirmation,
     Ask,
 }
@@ -93,14 +113,12 @@ struct Sim {
     offset: u64,
     origin: u64,
     store: World,
-    holder: Holder,
+    keeper: Keeper,
     trips: Vec<Trip>,
     /// How all further messages fare when the script has come to its end.
     rest: Trip,
     messages: BTreeMap<(u64, usize), Message>,
     sent_messages: usize,
-    /// When the renewal that is under way counts as failed.
-    give_up_at: Option<u64>,
     asleep_until: u64,
 }
 
@@ -116,19 +134,18 @@ impl Sim {
             offset,
             origin,
             store,
-            holder: Holder::new(at(offset), secs(ttl)),
+            keeper: Keeper::new(at(offset), secs(ttl)),
             trips,
             rest,
             messages: BTreeMap::new(),
             sent_messages: 0,
-            give_up_at: None,
             asleep_until: 0,
         }
     }
 
     /// Runs until the holder stops, or for so long; checks the promise all the way.
     fn run(&mut self, until: u64) {
-        while self.now < until && self.holder.lost().is_none() {
+        while self.now < until && self.keeper.lost().is_none() {
             self.deliver();
             let wake = self.turn();
             let message = self.messages.keys().next().map_or(u64::MAX, |(time, _)| *time);
@@ -140,9 +157,9 @@ impl Sim {
 
     /// Until `next`, nothing changes on either side: it is enough to look at the first and the last moment.
     fn check_promise(&self, next: u64) {
-        let deadline = self.holder.deadline().as_millis().saturating_sub(self.offset);
+        let deadline = self.keeper.deadline().as_millis().saturating_sub(self.offset);
         for real in [self.now, next.min(deadline).saturating_sub(1).max(self.now)] {
-            if self.holder.is_held(at(real + self.offset)) {
+            if self.keeper.is_held(at(real + self.offset)) {
                 assert!(
                     self.store_agrees(real),
                     "held at {real} ms, but not in the store: {:?}",
@@ -166,26 +183,20 @@ impl Sim {
         if self.now < self.asleep_until {
             return self.asleep_until;
         }
-        if self.give_up_at.is_some_and(|time| time <= self.now) {
-            self.give_up_at = None;
-            self.holder.handle_failed(at(self.now + self.offset), 0);
-        }
-        match self.holder.poll(at(self.now + self.offset)) {
+        match self.keeper.poll(at(self.now + self.offset)) {
             Action::Stop(_) => self.now,
             Action::Wait(time) => time.as_millis() - self.offset,
-            Action::Renew { give_up_at } => self.renew(give_up_at.as_millis() - self.offset),
+            Action::Renew => {
+                self.renew();
+                self.now
+            }
         }
     }
 
-    fn renew(&mut self, give_up_at: u64) -> u64 {
-        if let Some(time) = self.give_up_at {
-            return time;
-        }
+    fn renew(&mut self) {
         let trip = self.trips.pop().unwrap_or(self.rest);
         self.asleep_until = self.now + trip.nap;
-        self.give_up_at = Some(give_up_at);
         self.send(trip.there, Message::Renewal { sent: self.now, trip });
-        give_up_at
     }
 
     fn send(&mut self, delay: Option<u64>, message: Message) {
@@ -211,13 +222,14 @@ impl Sim {
                 let answer = self.store.decide(&renewal).outcome;
                 self.store.run(&renewal);
                 // What the store answers when the lease is lost is not needed: the holder must be safe without it.
-                if let Outcome::Renewed(lease) = answer {
-                    self.send(trip.back, Message::Renewed { sent, ttl: lease.ttl });
+                let reply = Reply::in_store(&answer, self.store.now, 0);
+                if let Some(reply @ Reply::Kept(_)) = reply {
+                    self.send(trip.back, Message::Replied { sent, reply });
                 }
             }
-            Message::Renewed { sent, ttl } => {
-                self.holder.handle_renewed(at(sent + self.offset), ttl);
-                self.give_up_at = None;
+            Message::Replied { sent, reply } => {
+                let now = at(self.now + self.offset);
+                self.keeper.handle_reply(at(sent + self.offset), now, reply);
             }
             Message::Confirmation => {
                 let request = self.store.slot.lease.as_ref().and_then(|lease| lease.request.as_ref());
@@ -233,16 +245,22 @@ impl Sim {
 
     /// Bob asks now and goes on asking; alice knows at once, and says so as often as there are delays.
     fn ask(&mut self, delays: &[Option<u64>]) {
+        self.store.now = StoreTime::from_millis(self.origin + self.now);
         self.receive(Message::Ask);
+        // A renewal that is answered in no time tells alice.
+        let at_once = Trip { back: Some(0), ..GOOD };
+        self.receive(Message::Renewal { sent: self.now, trip: at_once });
+        self.deliver();
         for again in (0..120_000).step_by(10_000) {
             self.send(Some(again), Message::Ask);
         }
         for delay in delays {
             // Before it is sent, as the answer may never come.
-            self.holder.handle_handover_told(1, at(self.now + self.offset), secs(crate::world::COUNTDOWN));
+            let request = self.keeper.request().map_or(0, |request| request.seq);
+            self.keeper.confirm(request, at(self.now + self.offset));
             self.send(*delay, Message::Confirmation);
             self.run(self.now + 2_000);
-            if self.holder.lost().is_some() {
+            if self.keeper.lost().is_some() {
                 break;
             }
         }
@@ -279,7 +297,7 @@ proptest! {
     ) {
         let mut sim = Sim::new(offset, trips, NONE);
         sim.run(u64::MAX);
-        prop_assert_eq!(sim.holder.lost(), Some(Lost::Deadline), "the network ends, and so does the belief");
+        prop_assert_eq!(sim.keeper.lost(), Some(Lost::Deadline), "the network ends, and so does the belief");
     }
 
     #[test]
@@ -291,11 +309,11 @@ proptest! {
     ) {
         let mut sim = Sim::new(offset, trips, NONE);
         sim.run(asked_at);
-        if sim.holder.lost().is_none() {
+        if sim.keeper.lost().is_none() {
             sim.ask(&told);
         }
         sim.run(u64::MAX);
-        prop_assert_eq!(sim.holder.lost(), Some(Lost::Deadline));
+        prop_assert_eq!(sim.keeper.lost(), Some(Lost::Deadline));
     }
 
     #[test]
@@ -307,13 +325,13 @@ proptest! {
         let until = trips[0].ttl * 10_000;
         let mut sim = Sim::new(offset, trips, GOOD);
         sim.run(until);
-        prop_assert_eq!(sim.holder.lost(), None);
+        prop_assert_eq!(sim.keeper.lost(), None);
     }
 
     #[test]
     fn a_margin_is_never_all_there_is(millis in Ttl::MIN.as_millis()..=Ttl::MAX.as_millis()) {
         let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
-        prop_assert!(margin(ttl) * 2 <= ttl.as_duration());
-        prop_assert!(Holder::new(at(0), ttl).is_held(at(0)));
+        prop_assert!(margin(ttl.as_duration()) * 2 <= ttl.as_duration());
+        prop_assert!(Keeper::new(at(0), ttl).is_held(at(0)));
     }
 }

@@ -4,7 +4,7 @@ use leasehold_sim::bug::Bug;
 use leasehold_sim::world;
 
 /// A mistake has to show in one of so many worlds.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 100;
 
 /// Tries worlds until the law that the mistake is meant for is broken; no other law may be broken by it before.
 fn is_caught(bug: Bug) {
@@ -38,6 +38,7 @@ caught! {
     fence_reset_on_release: FenceResetOnRelease,
     fence_reset_on_restart: FenceResetOnRestart,
     deadline_from_answer: DeadlineFromAnswer,
+    late_answer_ends_request: LateAnswerEndsRequest,
     expired_revived: ExpiredRevived,
     ack_before_durable: AckBeforeDurable,
     event_before_commit: EventBeforeCommit,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::holder::Holder;
+use leasehold_core::holder::Keeper;
 use leasehold_core::lease::LossReason;
 use leasehold_core::{HolderTime, Outcome, Ttl};
 
@@ -58,7 +58,7 @@ pub async fn law_08_the_holder_stops_before_the_store_would_let_others_in(harnes
         let ttl = Ttl::from_secs(seconds).unwrap();
         let mut anna = Party { ttl, ..Party::new("anna", 80) };
         anna.must_acquire(harness, &key).await;
-        let deadline = Holder::new(HolderTime::ZERO, ttl).deadline().since(HolderTime::ZERO);
+        let deadline = Keeper::new(HolderTime::ZERO, ttl).deadline().since(HolderTime::ZERO);
         harness.advance(deadline).await;
         let outcome = Party::new("ben", 81).acquire(harness, &key).await.outcome;
         assert!(matches!(outcome, Outcome::Held(_)), "{seconds} s: {outcome:?}");

@@ -25,7 +25,7 @@ use rustls::crypto::CryptoProvider;
 use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
-use crate::random::jitter;
+use crate::jitter;
 use crate::{Applied, Error, JobApplied, JobStore, Reading, Result, Retry};
 use attempt::Veil;
 use document::{Changes, Found};

@@ -23,7 +23,7 @@ use super::trouble::{Trouble, TroubleResult};
 use super::turn::{CLOCK, HEADER, HEADER_COLUMNS, Header};
 use super::url::{Listen, PostgresUrl};
 use super::{Inner, rows};
-use crate::random::jitter;
+use crate::jitter;
 use crate::{Feed, MAX_EVENTS, Result, Standing, standing};
 
 /// How often a reader looks while nobody would wake it.

@@ -24,7 +24,7 @@ use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::random::jitter;
+use crate::jitter;
 use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 use connect::Param;
 use trouble::{Next, Trouble, TroubleResult};
