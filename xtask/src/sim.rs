@@ -1,5 +1,6 @@
-//! `cargo xtask sim`: lives through simulated worlds. The program that does so is `sim` of `leasehold-sim`; it is built
-//! optimised, because worlds are many.
+//! `cargo xtask sim`: lives through simulated worlds. The program that does so is `sim` of `leasehold-sim`. In the
+//! development profile it and the crates it drives are optimised, and their assertions are on; only a soak, which runs
+//! for minutes, is worth a release build.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,13 +24,15 @@ pub struct Options {
 
 /// Runs the simulator on this terminal; answers whether all laws held.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
-    let status = simulator(workspace).args(&options.args).status().context("cannot start cargo")?;
+    let run = ["run", "--quiet", "--package", "leasehold-sim", "--bin", "sim", "--"];
+    let status = workspace.cargo(&run).args(&options.args).status().context("cannot start cargo")?;
     Ok(status.success())
 }
 
 /// A thousand simulated hours, as one check.
 pub fn stage(workspace: &Workspace) -> Result<Report> {
-    let finished = tools::watch(simulator(workspace).args(["--hours", HOURS]))?;
+    let simulator = tools::built_with_tests(workspace, "proof", "sim")?;
+    let finished = tools::watch(Command::new(simulator).args(["--hours", HOURS]))?;
     match finished.output.lines().last() {
         Some(summary) if finished.ok => println!("   {summary}"),
         _ => println!("{}", finished.output),
@@ -37,10 +40,11 @@ pub fn stage(workspace: &Workspace) -> Result<Report> {
     Ok(Report::check(finished.ok))
 }
 
-/// Worlds that nobody has seen before, for so long; answers whether all laws held. Failing seeds are kept.
+/// Fresh worlds for this many minutes; answers whether all laws held. Failing seeds are kept.
 pub fn soak(workspace: &Workspace, minutes: u64) -> Result<bool> {
     let kept = failing_seeds(workspace)?;
-    let mut command = simulator(workspace);
+    let release = ["run", "--quiet", "--release", "--package", "leasehold-sim", "--bin", "sim", "--"];
+    let mut command = workspace.cargo(&release);
     command.args(["--fresh", "--minutes", &minutes.to_string(), "--keep"]).arg(&kept);
     let finished = tools::watch(&mut command)?;
     match finished.output.lines().last() {
@@ -56,8 +60,4 @@ pub fn soak(workspace: &Workspace, minutes: u64) -> Result<bool> {
 
 fn failing_seeds(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.target_directory()?.join("failing-seeds.txt"))
-}
-
-fn simulator(workspace: &Workspace) -> Command {
-    workspace.cargo(&["run", "--quiet", "--release", "--package", "leasehold-sim", "--bin", "sim", "--"])
 }

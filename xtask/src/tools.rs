@@ -125,9 +125,15 @@ pub fn shown(command: &Command) -> String {
 
 /// Builds the program `leasehold`, and says where it is.
 pub fn leasehold(workspace: &Workspace) -> Result<PathBuf> {
-    let built = watch(&mut workspace.cargo(&["build", "--package", "leasehold-cli", "--bin", "leasehold"]))?;
+    built_with_tests(workspace, "cli", "leasehold")
+}
+
+/// Builds a program exactly as the tests of the workspace do, and says where it is. A plain `cargo build` would choose
+/// other features of the dependencies, and build most of them a second time.
+pub fn built_with_tests(workspace: &Workspace, test: &str, program: &str) -> Result<PathBuf> {
+    let built = watch(&mut workspace.cargo(&["test", "--workspace", "--no-run", "--test", test]))?;
     anyhow::ensure!(built.ok, "{}", built.output);
-    let program = format!("leasehold{}", std::env::consts::EXE_SUFFIX);
+    let program = format!("{program}{}", std::env::consts::EXE_SUFFIX);
     Ok(workspace.target_directory()?.join("debug").join(program))
 }
 
