@@ -71,36 +71,38 @@ pub(crate) type ToSave = (String, Vec<u8>);
 
 /// Takes a step. `to_save` is what the step `Save` is about.
 pub(crate) fn take_step<F: Folder>(folder: &mut F, step: &IoStep, to_save: Option<&ToSave>) -> IoReply {
-    let replied = match step {
-        IoStep::TakeGuard { look } => folder.take_guard(*look).map(|tried| match tried {
-            GuardTry::Taken => IoReply::Done,
-            GuardTry::Busy => IoReply::Busy,
-            GuardTry::Absent => IoReply::Absent,
-        }),
-        IoStep::ReadGuard => folder.read_guard().map(|text| IoReply::Guard(record::read_guard(&text))),
-        IoStep::ReadLock => folder.read_lock().map(IoReply::Lock),
-        IoStep::ProbeHeld(fence) => Ok(IoReply::Probe(folder.probe(*fence))),
-        IoStep::WriteGuard(fence) => folder.write_guard(&record::guard_text(*fence)).map(done),
-        IoStep::OpenHeld(fence) => folder.open_held(*fence).map(done),
-        IoStep::WriteLock(record) => folder.write_lock(record).map(done),
-        IoStep::RemoveLock => folder.remove_lock().map(done),
-        IoStep::Save(_) => match to_save {
-            Some((name, content)) => folder.save(name, content).map(done),
-            None => Err(io::Error::other("there is nothing to save")),
-        },
-        IoStep::CloseHeld(fence) => Ok(done(folder.close_held(*fence))),
-        IoStep::DropHeld(fence) => Ok(done(folder.drop_held(*fence))),
-        IoStep::SweepHeld { keep } => folder.sweep_held(*keep).map(done),
-        IoStep::DropGuard => Ok(done(folder.drop_guard())),
-    };
-    replied.unwrap_or_else(|error| {
+    reply(folder, step, to_save).unwrap_or_else(|error| {
         tracing::debug!(%error, ?step, "a step in the project folder failed");
         IoReply::Failed { said: error.to_string() }
     })
 }
 
-fn done((): ()) -> IoReply {
-    IoReply::Done
+fn reply<F: Folder>(folder: &mut F, step: &IoStep, to_save: Option<&ToSave>) -> io::Result<IoReply> {
+    match step {
+        IoStep::TakeGuard { look } => {
+            return Ok(match folder.take_guard(*look)? {
+                GuardTry::Taken => IoReply::Done,
+                GuardTry::Busy => IoReply::Busy,
+                GuardTry::Absent => IoReply::Absent,
+            });
+        }
+        IoStep::ReadGuard => return Ok(IoReply::Guard(record::read_guard(&folder.read_guard()?))),
+        IoStep::ReadLock => return folder.read_lock().map(IoReply::Lock),
+        IoStep::ProbeHeld(fence) => return Ok(IoReply::Probe(folder.probe(*fence))),
+        IoStep::WriteGuard(fence) => folder.write_guard(&record::guard_text(*fence))?,
+        IoStep::OpenHeld(fence) => folder.open_held(*fence)?,
+        IoStep::WriteLock(record) => folder.write_lock(record)?,
+        IoStep::RemoveLock => folder.remove_lock()?,
+        IoStep::Save(_) => match to_save {
+            Some((name, content)) => folder.save(name, content)?,
+            None => return Err(io::Error::other("there is nothing to save")),
+        },
+        IoStep::CloseHeld(fence) => folder.close_held(*fence),
+        IoStep::DropHeld(fence) => folder.drop_held(*fence),
+        IoStep::SweepHeld { keep } => folder.sweep_held(*keep)?,
+        IoStep::DropGuard => folder.drop_guard(),
+    }
+    Ok(IoReply::Done)
 }
 
 /// Runs a whole section, and waits for the guard where it is busy.

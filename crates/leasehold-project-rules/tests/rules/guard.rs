@@ -38,8 +38,8 @@ fn empty() -> Found {
     Found { lock: LockFile::Missing, last_fence: None }
 }
 
-fn decide(action: Action, found: &Found, probe: Probe, now: u64) -> Verdict {
-    guarded::decide(&action, found, probe, at(now))
+fn decide(action: &Action, found: &Found, probe: Probe, now: u64) -> Verdict {
+    guarded::decide(action, found, probe, at(now))
 }
 
 fn save(claim: Claim) -> Action {
@@ -47,7 +47,7 @@ fn save(claim: Claim) -> Action {
 }
 
 fn acquire(found: &Found, now: u64) -> Verdict {
-    decide(Action::Acquire(bid(1)), found, Probe::Unknown, now)
+    decide(&Action::Acquire(bid(1)), found, Probe::Unknown, now)
 }
 
 fn granted(verdict: &Verdict) -> (u64, Option<After>) {
@@ -223,7 +223,7 @@ fn a_dead_holders_lease_is_taken_at_once_and_a_busy_ones_is_not() {
     let (found, claim) = held();
     let other = Action::Acquire(bid(2));
     assert_eq!(probe(&other, &found), Some(claim.fence));
-    let said = |probe, now| decide(other.clone(), &found, probe, now);
+    let said = |probe, now| decide(&other, &found, probe, now);
     let now = START + 1;
     assert!(matches!(said(Probe::Busy, now).outcome, Outcome::Held(_)));
     assert!(matches!(said(Probe::Unknown, now).outcome, Outcome::Held(_)));
@@ -264,7 +264,7 @@ fn law_02_deleting_or_damaging_the_lock_never_resets_the_fence() {
     }
     // Without its guard, the record's own fence counts; without either, the clock does.
     let torn = Found { last_fence: None, ..found };
-    let next = decide(Action::Acquire(bid(2)), &torn, Probe::Unknown, START + 60_000);
+    let next = decide(&Action::Acquire(bid(2)), &torn, Probe::Unknown, START + 60_000);
     assert!(granted(&next).0 > claim.fence.get());
     assert!(granted(&acquire(&empty(), START + 60_000)).0 > claim.fence.get());
 }
@@ -281,7 +281,7 @@ fn law_02_a_whole_but_stale_guard_never_beats_the_fence_in_the_record() {
         (Action::TakeOver { seen: None, bid: bid(2), reason: Reason::default() }, Probe::Busy, START + 1),
     ];
     for (action, probe, now) in bids {
-        let verdict = decide(action.clone(), &stale, probe, now);
+        let verdict = decide(&action, &stale, probe, now);
         let next = claim.fence.get() + 1;
         assert_eq!(granted(&verdict).0, next, "{action:?}");
         let stored = verdict.steps.iter().find_map(|step| match step {
@@ -314,7 +314,7 @@ fn law_05_renew_release_and_commit_compare_lease_id_and_fence() {
     let other_fence = Claim { fence: Fence::new(claim.fence.get() + 1).unwrap(), ..claim };
     for stranger in [other_id, other_fence] {
         for action in [renew(stranger), Action::Release(stranger), save(stranger)] {
-            let verdict = decide(action, &found, Probe::Unknown, START + 1);
+            let verdict = decide(&action, &found, Probe::Unknown, START + 1);
             assert_eq!(verdict.outcome, Outcome::Lost(Loss::Replaced));
             let touches =
                 |step: &IoStep| matches!(step, IoStep::WriteLock(_) | IoStep::RemoveLock | IoStep::Save(_));
@@ -322,10 +322,10 @@ fn law_05_renew_release_and_commit_compare_lease_id_and_fence() {
         }
     }
     let now = START + 27_999;
-    assert!(matches!(decide(renew(claim), &found, Probe::Unknown, now).outcome, Outcome::Renewed(_)));
-    let saved = decide(save(claim), &found, Probe::Unknown, now);
+    assert!(matches!(decide(&renew(claim), &found, Probe::Unknown, now).outcome, Outcome::Renewed(_)));
+    let saved = decide(&save(claim), &found, Probe::Unknown, now);
     assert_eq!((saved.outcome, saved.steps), (Outcome::Saved, vec![IoStep::Save(CallId(1))]));
-    let released = decide(Action::Release(claim), &found, Probe::Unknown, now);
+    let released = decide(&Action::Release(claim), &found, Probe::Unknown, now);
     assert_eq!(released.outcome, Outcome::Released);
     assert_eq!(released.steps, [IoStep::RemoveLock, IoStep::CloseHeld(claim.fence)]);
 }
@@ -336,11 +336,11 @@ fn an_expired_lease_is_never_revived_nor_committed_under() {
     let now = START + 28_000;
     let ttl = Ttl::from_secs(30).unwrap();
     for action in [Action::Renew { claim, ttl }, save(claim)] {
-        let verdict = decide(action, &found, Probe::Unknown, now);
+        let verdict = decide(&action, &found, Probe::Unknown, now);
         assert_eq!((verdict.outcome, verdict.steps), (Outcome::Lost(Loss::Expired), vec![]));
     }
     let gone = Found { lock: LockFile::Missing, ..found };
-    let verdict = decide(save(claim), &gone, Probe::Unknown, START + 1);
+    let verdict = decide(&save(claim), &gone, Probe::Unknown, START + 1);
     assert_eq!(verdict.outcome, Outcome::Lost(Loss::Missing));
 }
 
@@ -356,12 +356,12 @@ fn law_07_a_repeated_acquire_gives_the_same_lease() {
 fn a_take_over_names_the_fence_that_was_seen() {
     let (found, claim) = held();
     let take = |seen| Action::TakeOver { seen, bid: bid(2), reason: Reason::default() };
-    let taken = decide(take(Some(claim.fence)), &found, Probe::Busy, START + 1);
+    let taken = decide(&take(Some(claim.fence)), &found, Probe::Busy, START + 1);
     assert_eq!(granted(&taken), (claim.fence.get() + 1, Some(After::TakenOver)));
     let other = Fence::new(claim.fence.get() - 1).unwrap();
-    assert!(matches!(decide(take(Some(other)), &found, Probe::Busy, START + 1).outcome, Outcome::Held(_)));
-    assert_eq!(granted(&decide(take(None), &found, Probe::Busy, START + 1)).1, Some(After::TakenOver));
-    assert_eq!(granted(&decide(take(None), &empty(), Probe::Unknown, START)).1, None);
+    assert!(matches!(decide(&take(Some(other)), &found, Probe::Busy, START + 1).outcome, Outcome::Held(_)));
+    assert_eq!(granted(&decide(&take(None), &found, Probe::Busy, START + 1)).1, Some(After::TakenOver));
+    assert_eq!(granted(&decide(&take(None), &empty(), Probe::Unknown, START)).1, None);
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn looking_changes_nothing() {
     for (probe, now, free) in
         [(Probe::Busy, START, false), (Probe::Free, START, true), (Probe::Busy, START + 28_000, true)]
     {
-        let verdict = decide(Action::Look, &found, probe, now);
+        let verdict = decide(&Action::Look, &found, probe, now);
         assert_eq!((verdict.outcome == Outcome::Free, verdict.steps.len()), (free, 0));
     }
 }
@@ -378,7 +378,7 @@ fn looking_changes_nothing() {
 #[test]
 fn nothing_in_a_debug_shows_a_lease_id() {
     let (found, claim) = held();
-    let verdict = decide(Action::Acquire(bid(2)), &found, Probe::Free, START);
+    let verdict = decide(&Action::Acquire(bid(2)), &found, Probe::Free, START);
     let shown = format!("{found:?} {verdict:?} {:?}", Section::new(save(claim), 0));
     assert!(!shown.contains(&claim.lease_id.reveal()) && !shown.contains(&id(2).reveal()), "{shown}");
 }
