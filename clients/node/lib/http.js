@@ -3,7 +3,7 @@
 
 import { fromProblem, Invalid, TooMany, Unauthenticated, Unavailable } from './errors.js';
 
-export const TRIES = 7;
+export const TRIES = 6;
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
 const LONGEST_RETRY_AFTER_MS = 5_000;
@@ -65,7 +65,7 @@ export class Server {
       } catch (error) {
         const mayPass = (error instanceof Unavailable || error instanceof TooMany) && error.pauseMs !== undefined;
         if (!mayPass || failures === tries) throw error;
-        const backoff = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** failures) * (0.5 + Math.random() / 2);
+        const backoff = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (failures - 1)) * (0.5 + Math.random() / 2);
         await sleep(Math.max(error.pauseMs, backoff));
       }
     }

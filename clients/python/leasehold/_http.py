@@ -20,7 +20,7 @@ from ._errors import Invalid, LeaseholdError, TooMany, Unauthenticated, Unavaila
 
 Token = Union[None, str, Callable[[], str]]
 
-TRIES = 7
+TRIES = 6
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 LONGEST_RETRY_AFTER = 5.0
@@ -73,7 +73,7 @@ class Server:
                 pause = getattr(error, "pause", None)
                 if failures == tries or pause is None:
                     raise
-                backoff = min(LONGEST_PAUSE, FIRST_PAUSE * 2**failures) * (0.5 + random.random() / 2)
+                backoff = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (failures - 1)) * (0.5 + random.random() / 2)
                 time.sleep(max(pause, backoff))
 
     def call_once(self, method: str, job: str, what: str, body: Any, timeout: float) -> Tuple[float, int, Any]:
