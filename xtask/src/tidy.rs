@@ -35,6 +35,13 @@ const PURE: [&str; 2] = ["crates/leasehold-core/src/", "crates/leasehold-project
 /// The ways in which time and randomness would creep into the rules.
 const IMPURE: [&str; 4] = ["SystemTime", "Instant::now", "thread::sleep", "rand::"];
 
+/// Where waits between attempts are made.
+const RETRY_POLICIES: [&str; 2] =
+    ["crates/leasehold-core/src/backoff.rs", "crates/leasehold-project-rules/src/"];
+
+/// How they are made.
+const BACKOFF: [&str; 3] = [concat!("Backoff", " {"), concat!("Backoff", "::"), concat!("RetryPolicy", " {")];
+
 /// What each crate may depend on: dependencies point one way. A new crate gets its line here.
 const MAY_DEPEND_ON: [(&str, &[&str]); 10] = [
     ("leasehold-core", &[]),
@@ -84,6 +91,7 @@ const RULES: &[Rule] = &[
     functions_fit_on_a_screen,
     modules_say_what_they_are,
     rules_are_pure,
+    one_retry_policy,
     serde_stays_in_wire,
     links_lead_somewhere,
     dependencies_point_one_way,
@@ -199,6 +207,16 @@ fn rules_are_pure(files: &[File]) -> Vec<String> {
 }
 
 /// Whether the line has this word, and not only as the end of a longer one.
+/// Waits between attempts are made in one place, and beside it those that the sources of the project lock prescribe.
+fn one_retry_policy(files: &[File]) -> Vec<String> {
+    let elsewhere =
+        product_files(files).filter(|file| !RETRY_POLICIES.iter().any(|path| file.path.starts_with(path)));
+    in_lines(elsewhere, |line| {
+        let makes_one = BACKOFF.iter().any(|made| line.contains(made));
+        makes_one.then(|| "waits between attempts are those of a RetryPolicy in backoff.rs".to_owned())
+    })
+}
+
 fn has_word(line: &str, word: &str) -> bool {
     let longer = |before: &str| before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| !line.get(..at).is_some_and(longer))
@@ -374,6 +392,17 @@ mod tests {
             bites(no_registry_hosts, "notes.txt", &format!("from https://{host}/x"));
         }
         accepts(no_registry_hosts, "README.md", "published on crates.io and npm");
+    }
+
+    #[test]
+    fn a_retry_policy_of_its_own_is_found() {
+        for made in BACKOFF {
+            bites(one_retry_policy, "crates/a/src/b.rs", &format!("const WAITS: Waits = {made}"));
+            accepts(one_retry_policy, "crates/leasehold-core/src/backoff.rs", made);
+            accepts(one_retry_policy, "crates/a/tests/all.rs", made);
+        }
+        let used = concat!("let mut retries = Retries::new(RetryPolicy", "::CALL, 0);");
+        accepts(one_retry_policy, "crates/a/src/b.rs", used);
     }
 
     #[test]
