@@ -30,7 +30,7 @@ pub struct AcquireOptions {
 /// How long a lease lasts unless the options say otherwise.
 const TTL: Duration = Duration::from_secs(30);
 
-/// How long the first answer may take, even when somebody does not want to wait for the lease.
+/// How long the first answer may take, also for a caller that does not wait for the lease.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// The shortest sleep between two attempts: a lease that has no whole millisecond left is not worth a race.
@@ -66,7 +66,7 @@ impl AcquireOptions {
         self
     }
 
-    /// How long to wait while somebody else holds the lease; for as long as it takes by default.
+    /// How long to wait while another holds the lease; for as long as it takes by default.
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.wait = Some(at_most);
         self
@@ -147,7 +147,7 @@ impl AcquireOptions {
 pub enum Attempt {
     /// It is ours.
     Acquired(Guard),
-    /// Somebody else has it.
+    /// Another has it.
     Held(Held),
 }
 
@@ -221,8 +221,8 @@ pub(crate) enum Bid {
 }
 
 /// Seeks one lease, under one lease id for all attempts: should the answer to one get lost, the next one finds out. When
-/// it is dropped with an attempt under way, the lease id is withdrawn: otherwise a lease could be granted that nobody
-/// knows of.
+/// it is dropped with an attempt under way, the lease id is withdrawn: otherwise a lease could be granted and never
+/// used.
 pub(crate) struct Bidder<'a> {
     pub(crate) inner: &'a Arc<Inner>,
     pub(crate) key: &'a Key,
@@ -263,7 +263,7 @@ impl<'a> Bidder<'a> {
                 Attempt::Acquired(guard) => return Ok(guard),
                 Attempt::Held(held) => held.left,
             };
-            // Nobody is pushed a lease: when the key frees or expires, all waiters ask anew.
+            // A lease is never pushed: when the key frees or expires, all waiters ask anew.
             tokio::select! {
                 () = listening.ended() => {}
                 () = tokio::time::sleep(left.max(SHORTEST_SLEEP)) => {}

@@ -56,7 +56,7 @@ pub(crate) enum BidReply {
     Held(Held),
     /// The holder was asked to hand over, and has not answered yet.
     Requested,
-    /// Somebody else has asked the holder before.
+    /// Another has requested it before.
     RequestedByAnother(Option<Held>),
     OwnerIsFull,
     FencesExhausted,
@@ -79,9 +79,9 @@ pub struct JobLook {
     pub payload: String,
     /// Whether it is done, and what it came to.
     pub status: Status,
-    /// How often somebody has begun with it.
+    /// How many attempts there have been.
     pub attempts: u32,
-    /// How often somebody may; as often as it takes when absent.
+    /// How many there may be; unlimited when absent.
     pub max_attempts: Option<u32>,
     /// Who is working on it.
     pub held: Option<Held>,

@@ -1,7 +1,7 @@
 //! What happens to documents, as it happens: an event stream that connects again by itself.
 //!
-//! Nothing is told twice, and nothing is left out in silence: where the stream could not be continued, a snapshot comes
-//! in its place. Trouble on the way is no end; only what will not get better is (a token that is over, a document that
+//! No event comes twice, and none is missing without a sign: where the stream could not be continued, a snapshot comes in
+//! its place. Trouble on the way is no end; only what will not get better is (a token that is over, a document that
 //! is not there for the caller).
 
 mod sse;
@@ -153,7 +153,7 @@ impl Events {
             Err(error) if error.retry() == Retry::No => Step::Fail(error),
             Err(error) => {
                 self.pause(error.retry_after());
-                // The first failure of many is told, not each of them.
+                // Of many failures in a row only the first is reported.
                 if self.retries.failures() > 1 {
                     Step::Silent
                 } else {
@@ -193,7 +193,7 @@ impl Events {
             Notice::Snapshot(state)
         } else {
             let All { documents, more } = serde_json::from_str(data)?;
-            // Whoever goes on from here has all parts.
+            // A stream that is resumed from here has all parts.
             self.last = id.filter(|_| !more);
             Notice::SnapshotOfAll { documents, more }
         };
@@ -262,7 +262,7 @@ mod tests {
         Message { event: "snapshot".into(), data: data.into(), id: Some(id.to_string()) }
     }
 
-    /// What is told of a message, and where the stream stands after it.
+    /// What the stream makes of a message, and where it stands after it.
     fn take(events: &mut Events, message: &Message) -> (&'static str, Option<u64>) {
         let told = match events.take(message) {
             Step::Tell(Notice::Event(_)) => "event",

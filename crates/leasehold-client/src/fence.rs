@@ -168,7 +168,7 @@ impl Refusal {
                 (412, "fence_stale", "The lock of this save is over", detail)
             }
             Self::CannotAsk(error) => {
-                // What is wrong with Leasehold is for whoever runs this, not for whoever saves.
+                // The cause concerns the operator, not the user who saves.
                 tracing::warn!(%error, "saves are refused: Leasehold cannot be asked about their fences");
                 let detail = "whether the lock is still held is not known; try again".to_owned();
                 (503, "unavailable", "Not possible right now", detail)

@@ -271,8 +271,8 @@ impl HeldLease {
     }
 
     /// Whether it matters how soon a request, or the end of the lease, is heard of. A server's streams are cheap; in a
-    /// store it takes a program that listens to requests. Nobody takes a job from its worker, so there is nothing to hear
-    /// about one.
+    /// store it takes a program that listens to requests. A job is never taken from its worker, so there is nothing
+    /// to hear about one.
     fn listens(&self) -> bool {
         let is_job = self.key.as_str().starts_with(JobId::DOOR);
         (self.inner.backend.is_server() && !is_job) || self.request.receiver_count() > 0
@@ -330,7 +330,7 @@ async fn answer(renewal: &mut Option<Sent>) -> (HolderTime, Reply) {
     }
 }
 
-/// What is heard next; never, as long as nobody listens.
+/// What is heard next; never, without a listener.
 async fn next(news: &mut Option<Waiter>) -> Heard {
     match news {
         Some(news) => news.changed().await,

@@ -1,4 +1,4 @@
-//! Handing a lease over: its holder hears of a request and answers it, or somebody requests it and waits.
+//! Handing a lease over: the holder hears of a request and answers it; the asker requests the lease and waits.
 //!
 //! The rules are the engine's and the keeper's. What this side adds is honesty about who knows what: a holder counts as
 //! told only when its program has taken the request.
@@ -188,7 +188,7 @@ impl HeldLease {
 
 // --- the asker's side ---
 
-/// How to request a lease that somebody else holds.
+/// How to request a lease that another holds.
 #[derive(Clone, Debug, Default)]
 pub struct HandoverOptions {
     acquire: AcquireOptions,
@@ -232,7 +232,7 @@ pub enum Handover {
     Refused(Held),
     /// The holder changed while we waited.
     Held(Held),
-    /// Somebody else has requested it before; there is one request at a time.
+    /// Another has requested it before; there is one request at a time.
     RequestedByAnother(Held),
 }
 

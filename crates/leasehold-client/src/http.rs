@@ -124,7 +124,7 @@ impl Builder {
     pub fn build(self) -> Result<HttpClient, Invalid> {
         let base = parse_url(&self.url)?;
         let mut http = reqwest::Client::builder()
-            // A redirect would carry the lease id along; whoever moves the server gives its new address instead.
+            // A redirect would carry the lease id along. A server that moved is given by its new address instead.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(self.timeout);
         if let Some(pem) = &self.root_certificate {
@@ -298,9 +298,9 @@ impl HttpClient {
         self.json(self.post(&self.lock_url(room, &["resume"])?, &body)).await
     }
 
-    // --- somebody else's lock ---
+    // --- another's lock ---
 
-    /// Takes a lock from its holder, whose fence one has seen. Needs the permission to, or to be the same user.
+    /// Takes a lock from its holder, whose fence was `seen`. Needs the permission to, or to be the same user.
     pub async fn take_over(
         &self,
         room: &RoomId,
@@ -313,13 +313,13 @@ impl HttpClient {
         self.json(self.post(&self.lock_url(room, &["take-over"])?, &body)).await
     }
 
-    /// Ends somebody's lock, whose fence one has seen, without taking it. Needs the permission to.
+    /// Ends another's lock, whose fence was `seen`, without taking it. Needs the permission to.
     pub async fn force_release(&self, room: &RoomId, seen: Fence, reason: &Reason) -> Result<(), Error> {
         let body = ForceReleaseBody { fence: seen.get(), reason: reason.as_str().to_owned() };
         self.nothing(self.post(&self.lock_url(room, &["force-release"])?, &body)).await
     }
 
-    /// Requests that the holder, whose fence one has seen, hands its lock over. Repeat it with the same lease id until
+    /// Requests that the holder, whose fence was `seen`, hands its lock over. Repeat it with the same lease id until
     /// it is granted or refused; a request that is not repeated lapses.
     pub async fn request_handover(
         &self,
@@ -346,7 +346,7 @@ impl HttpClient {
         self.nothing(self.call(Method::DELETE, &self.lock_url(room, &["request"])?, Some(lease_id))).await
     }
 
-    /// The holder says that it knows of a request: from now on, its silence counts.
+    /// The holder confirms that it knows of a request: from now on, its silence counts.
     pub async fn confirm_request(
         &self,
         room: &RoomId,

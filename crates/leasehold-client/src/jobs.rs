@@ -1,7 +1,7 @@
 //! Work that must not run twice: a job is acquired, worked on under a lease that refreshes itself, and finished once.
 //!
-//! Not getting a job is a value. A job that is finished says what it came to; one that somebody works on says who. A
-//! worker that loses its lease is told so at once, and whatever it says afterwards is refused.
+//! Not getting a job is a value. A job that is finished says what it came to; one that another worker has says
+//! which. A worker hears of the loss of its lease at once, and what it reports afterwards is refused.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -44,7 +44,7 @@ pub enum JobAttempt {
     Acquired(JobGuard),
     /// Nothing is left to be done.
     AlreadyFinished(Finished),
-    /// Somebody is working on it.
+    /// Another worker has it.
     Locked(Held),
 }
 
@@ -79,12 +79,12 @@ pub enum JobRun {
     Failed {
         /// Why.
         error: String,
-        /// Whether somebody will try again.
+        /// Whether the job will be tried again.
         again: bool,
     },
     /// Nothing was left to be done.
     AlreadyFinished(Finished),
-    /// Somebody else is working on it.
+    /// Another worker has it.
     Locked(Held),
 }
 
@@ -182,7 +182,7 @@ impl Jobs {
         Ok(JobRun::Failed { error, again })
     }
 
-    /// Lets a job be done all over again, whatever it came to. Not while somebody works on it.
+    /// Queues a job again, whatever it came to. Returns the worker that has it, if one does: then nothing changes.
     pub async fn reset(&self, id: &str) -> Result<Option<Held>, Error> {
         match self.call(&key(id)?, JobCall::Reset).await? {
             JobReply::Reset => Ok(None),

@@ -20,7 +20,7 @@
 //! # Work that must stop when the lease is lost
 //!
 //! [`Leasehold::run_exclusive`] acquires, runs the work, and releases. If the lease is lost meanwhile (the machine
-//! slept, the disk failed, somebody took over) the work is cancelled at its next `await`:
+//! slept, the disk failed, the lease was taken over) the work is cancelled at its next `await`:
 //!
 //! ```
 //! # async fn example() -> Result<(), leasehold_client::Error> {
@@ -117,7 +117,7 @@
 //! # async fn example(client: leasehold_client::HttpClient) -> Result<(), leasehold_client::http::Error> {
 //! use leasehold_client::{Notice, RoomId};
 //!
-//! let mut events = documents.events(Some(&RoomId::parse("minutes")?), None); // or None, for all documents
+//! let mut events = client.events(Some(&RoomId::parse("minutes")?), None); // or None, for all documents
 //! while let Some(notice) = events.next().await {
 //!     match notice? {
 //!         Notice::Snapshot(state) => println!("locked: {}", state.locked),

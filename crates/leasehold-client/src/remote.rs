@@ -1,8 +1,8 @@
 //! Leases behind a server: each call of `backend.rs` becomes a call over HTTP, and its answer comes back in the words of
 //! that file. Jobs are in `remote/jobs.rs`.
 //!
-//! Nothing is decided here, and nothing is made up: what the server does not say (its clock, another's lease id) nobody
-//! asks for.
+//! Nothing is decided here, and nothing is made up: what the server does not say (its clock, another's lease id) is not
+//! needed.
 
 mod jobs;
 

@@ -1,10 +1,8 @@
-//! Tells those who listen what happens to a key: whoever waits for it hears that it freed, its holder hears that
-//! somebody wants it.
+//! What happens to a key, for those who listen: waiters hear that it freed, its holder hears that it was requested.
 //!
 //! On a store, one task follows the events for all listeners together, and only while there are any. It also settles
-//! what is due, so that an expiry is heard of even if nobody else looks. On a server there is one event stream for each
-//! key that somebody listens to. Documents of a
-//! job store tell nothing, so they are polled.
+//! what is due, so that an expiry is heard of even if nothing else happens. On a server there is one event stream for
+//! each key with a listener. Documents of a job store tell nothing, so they are polled.
 //! What is heard is a hint to look: nothing is decided by it but that a lease is over.
 
 #[cfg(feature = "http")]
@@ -32,7 +30,7 @@ const SETTLE: usize = 256;
 /// The longest time between two looks at what is due.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often to look at a document that somebody waits for.
+/// How often a document is polled.
 const NEXT_LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) struct Waiters {
@@ -78,13 +76,13 @@ pub(crate) struct Heard {
     pub(crate) ended: u64,
     /// The fence of the last lease that ended, and why it did.
     pub(crate) last_end: Option<(u64, LossReason)>,
-    /// How often somebody asked for it, took that back, or was answered; or may have.
+    /// How often a request to hand over was made, withdrawn or answered, or may have been.
     pub(crate) asked: u64,
     /// The newest fence.
     pub(crate) fence: u64,
 }
 
-/// Somebody who listens to a key.
+/// A listener to one key.
 pub(crate) struct Waiter {
     key: Key,
     heard: Option<watch::Receiver<Heard>>,
@@ -220,7 +218,7 @@ impl Heard {
     }
 }
 
-/// Follows the events of the store as long as somebody listens.
+/// Follows the events of the store as long as there are listeners.
 async fn follow(store: Arc<dyn Store>, state: Arc<Mutex<State>>, mut position: Position) {
     let (mut pause, mut retries) = (Duration::ZERO, retries(RetryPolicy::LOOP));
     loop {

@@ -44,7 +44,7 @@ fn whole_nanos(seconds: f64) -> Duration {
 /// How attempts follow each other: the waits between them, and how many there are.
 ///
 /// Who uses which:
-/// - [`CALL`](Self::CALL): a call that somebody waits for, to a store, a database or a server;
+/// - [`CALL`](Self::CALL): a call to a store, a database or a server whose caller waits;
 /// - [`LOOP`](Self::LOOP): a task of our own that goes on until it succeeds, such as following a store's events, and a
 ///   person who has said for how long to wait;
 /// - [`PATIENT`](Self::PATIENT): what many do at the same time to one server, such as reconnecting;
@@ -59,7 +59,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// For a call that somebody waits for: six attempts within some 1.5 s.
+    /// For a call whose caller waits: six attempts within some 1.5 s.
     pub const CALL: Self = Self { backoff: Backoff::doubling(50, 1_000), max_attempts: Some(6) };
 
     /// For a task that has to go on, and soon.

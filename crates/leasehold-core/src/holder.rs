@@ -177,7 +177,7 @@ pub struct PendingRequest {
 pub enum Confirm {
     /// Tell the store that the holder knows of it: its silence counts from now on.
     Send,
-    /// Tell nobody: the countdown leaves no time to answer, so silence must not count. Otherwise any lease could be taken
+    /// Send nothing: the countdown leaves no time to answer, so silence must not count. Otherwise any lease could be taken
     /// by giving its holder no time.
     Withhold,
     /// Nothing: the request is over.
@@ -521,15 +521,15 @@ mod tests {
     }
 
     /// Follows a keeper whose renewals all come to `reply`; answers when they were sent.
-    fn renewals(mut keeper: Keeper, reply: Option<Reply>) -> Vec<u64> {
+    fn renewals(mut keeper: Keeper, reply: Option<&Reply>) -> Vec<u64> {
         let (mut now, mut sent) = (at(0), Vec::new());
         loop {
             match keeper.poll(now) {
                 Action::Wait(until) => now = until,
                 Action::Renew => {
                     sent.push(now.as_millis());
-                    if let Some(reply) = reply.clone() {
-                        keeper.handle_reply(now, now, reply);
+                    if let Some(reply) = reply {
+                        keeper.handle_reply(now, now, reply.clone());
                     }
                 }
                 Action::Stop(lost) => {
@@ -542,10 +542,10 @@ mod tests {
 
     #[test]
     fn failed_renewals_are_retried_with_growing_waits_until_the_deadline() {
-        let attempts = renewals(Keeper::new(at(0), secs(30)), Some(Reply::Failed));
+        let attempts = renewals(Keeper::new(at(0), secs(30)), Some(&Reply::Failed));
         assert_eq!(attempts, [10_000, 11_000, 13_000, 17_000, 25_000]);
         let jittered = Keeper::granted(at(0), at(0), Terms::of(secs(30)), None, u32::MAX);
-        let attempts = renewals(jittered, Some(Reply::Failed));
+        let attempts = renewals(jittered, Some(&Reply::Failed));
         assert_eq!(attempts.get(..2), Some([10_000, 10_500].as_slice()), "up to half as long");
         assert!(attempts.len() >= 5);
     }

@@ -19,7 +19,7 @@ use leasehold_store::random::Random;
 /// How long a client waits for an answer before it asks again.
 const PATIENCE: u64 = 2_000;
 
-/// How often something is repeated that nobody waits for.
+/// How often a message is repeated that the client does not wait for.
 const TRIES: u32 = 5;
 
 /// A clock of one's own: it began at another number and runs a little too fast or too slow.
@@ -76,7 +76,7 @@ pub struct Moment<'a> {
     pub keys: &'a [Key],
     /// The mistake it makes, if any.
     pub bug: Option<Bug>,
-    /// Whether somebody listens to its story.
+    /// Whether its story is recorded.
     pub telling: bool,
 }
 
@@ -115,7 +115,7 @@ pub enum Effect {
     Say(String),
 }
 
-/// Somebody who wants leases.
+/// A client that wants leases.
 pub struct Client {
     /// As shown to people.
     pub owner: Owner,
@@ -282,7 +282,7 @@ impl Client {
         self.ask_again(m, Ask { key, bid, how: How::Acquire, since, waits: false, again_at, tries: 0 })
     }
 
-    /// A fresh request: nobody is pushed a lease that started in the past.
+    /// A fresh request: a lease that started in the past is never pushed.
     fn ask_again(&self, m: &mut Moment<'_>, mut ask: Ask) -> Phase {
         if m.now.since(ask.since) > Duration::from_millis(self.habits.wait) {
             return self.give_up(m, ask);
@@ -473,7 +473,7 @@ impl Client {
         }
     }
 
-    /// Somebody may want the lease; what was said about it may have got lost, so it is said again.
+    /// Reacts to a request to hand over. A message about it may have got lost, so it is repeated.
     fn look_at_request(&self, m: &mut Moment<'_>, mut hold: Box<Hold>) -> Phase {
         let Some(seq) = hold.keeper.request().map(|request| request.seq) else { return Phase::Holding(hold) };
         let known = hold.request.filter(|(known, _)| *known == seq);

@@ -1,4 +1,4 @@
-//! The words between the supervisor and the guardian, over a socket that nobody else has an end of: each side learns at
+//! The words between the supervisor and the guardian, over a socket that no other process has an end of: each side learns at
 //! once that the other one is dead, however it died.
 //!
 //! The first message down carries the deadline, and the standard input that is the command's own (the guardian's is this

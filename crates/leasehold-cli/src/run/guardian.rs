@@ -1,5 +1,5 @@
 //! The guardian: leads the process group of the command, starts it, and kills the whole group, itself included, when the
-//! supervisor is dead or the deadline has passed. It never touches a process by its id, which might be somebody else's by
+//! supervisor is dead or the deadline has passed. It never touches a process by its id, which might be another's by
 //! then: it only ever kills the group that it is in.
 
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ use crate::out::Out;
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Starts the command and watches over it. It ends with the group, unless there is nobody to work for.
+/// Starts the command and watches over it. It ends with the group, unless the supervisor is gone before it begins.
 pub(super) fn guard(command: &[OsString]) -> Result<Ending> {
     if getpgrp() != getpid() {
         bail!("this is a part of `leasehold run KEY -- COMMAND`, which starts it; it does not work alone");

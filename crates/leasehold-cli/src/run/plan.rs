@@ -37,7 +37,7 @@ impl Plan {
 
     /// What to do at `now`, when so much is left of the lease until its holder has to stop.
     pub(super) fn next(&mut self, now: HolderTime, left: Result<Duration, Lost>) -> Step {
-        // Once it is lost, somebody else may have it: there is no time left for a clean end.
+        // Once it is lost, another may have it: there is no time left for a clean end.
         let Some(left) = left.ok().filter(|left| !left.is_zero()) else { return Step::Kill };
         self.longest = self.longest.max(left);
         if let Some(kill_at) = self.kill_at {

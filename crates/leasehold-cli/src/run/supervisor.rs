@@ -99,7 +99,7 @@ async fn supervise(
                 Some(Word::AllGone) | None => break,
                 Some(Word::WantsTerminal) => report.wants_terminal(),
             },
-            // Before the command runs there is nobody to pass a signal on to, and the guardian may not be ready for it.
+            // Before the command runs no process could take a signal, and the guardian may not be ready for it.
             signal = signals.next(), if started => group.pass_on(signal),
         }
     }
@@ -152,7 +152,7 @@ struct Group {
 impl Group {
     /// Starts the guardian, which starts the command.
     fn start(args: &Args, lease: &Lease) -> Result<Self> {
-        // Whoever loses its parent in the group becomes a child of this process, which so knows when all are gone.
+        // A process of the group that loses its parent becomes a child of this one, which so knows when all are gone.
         set_child_subreaper(Some(getpid()))?;
         let (alarm, (ours, theirs)) = (Alarm::new()?, UnixStream::pair()?);
         let deadline = now() + lease.time_left();
@@ -185,7 +185,7 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) {
-        // Nobody there is an answer that the guardian gives, too.
+        // That the group is empty is reported by the guardian, too.
         let _ = kill_process_group(self.id, signal);
     }
 
@@ -198,7 +198,7 @@ impl Group {
         }
     }
 
-    /// Kills whoever is left, and waits until nobody is.
+    /// Kills what is left of the group, and waits until nothing is.
     async fn end(mut self, report: &Report) {
         self.kill();
         let id = self.id;

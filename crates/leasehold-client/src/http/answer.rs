@@ -39,7 +39,7 @@ impl Success {
     pub(super) fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         match self {
             Self::Done { body, .. } | Self::Accepted(body) => parse(&body),
-            Self::NotModified => Err(misunderstood("status 304, which nobody asked for")),
+            Self::NotModified => Err(misunderstood("status 304 to a request without an ETag")),
         }
     }
 }

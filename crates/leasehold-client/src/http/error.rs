@@ -10,7 +10,7 @@ use leasehold_store::Retry;
 /// Why a call did not come to what was asked for. Each variant is something to decide about.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else holds the document, or one's own other tab does.
+    /// Another user holds the document, or the caller in another tab.
     #[error("{} holds the document; wait for it, or ask them to hand it over", .0.holder.name)]
     Held(Box<Held>),
     /// There is no such document for this caller.
@@ -18,14 +18,14 @@ pub enum Error {
         "there is no such document for this caller; check its name, and the `documents` claim of the token"
     )]
     NotFound,
-    /// Nobody holds the document, so there is nothing to renew, release or answer.
+    /// The document has no holder, so there is nothing to renew, release or answer.
     #[error("there is no lock on the document; lock it first")]
     LockNotFound {
         /// How the lock that the call was about ended, if the server still knows.
         because: Option<LossReason>,
     },
-    /// The lock is somebody else's.
-    #[error("the lock is held by somebody else; lock the document first")]
+    /// The lock is another's.
+    #[error("another holds the lock; lock the document first")]
     NotHolder {
         /// How the lock that the call was about ended, if the server still knows.
         because: Option<LossReason>,
@@ -50,17 +50,17 @@ pub enum Error {
     /// There is a job with this id, and it is another one.
     #[error("there is a job with this id and another payload; the same id always stands for the same work")]
     JobDiffers,
-    /// Somebody is working on the job.
+    /// A worker has the job.
     #[error("{} is working on the job; wait until that is over", .0.holder.name)]
     JobRunning(Box<Held>),
     /// There is no such request to hand over (any more).
     #[error("there is no such request to hand over any more")]
     NoRequest,
     /// The server writes down nowhere what was done to others' locks.
-    #[error("the server keeps no audit; whoever runs it can set `audit_file`")]
+    #[error("the server keeps no audit; its operator can set `audit_file`")]
     NoAudit,
-    /// Somebody else has asked for the document before; only one may at a time.
-    #[error("somebody else has asked for the document already; wait for the holder's answer to them")]
+    /// Another has requested the document before; there is one request at a time.
+    #[error("another has requested the document already; wait for the holder's answer to them")]
     RequestedByAnother {
         /// Who holds the document, if the server said so.
         held: Option<Box<Held>>,
@@ -202,7 +202,7 @@ impl Error {
 
     /// The call got no answer at all.
     pub(super) fn from_transport(error: reqwest::Error) -> Self {
-        // The address is known to whoever asked, and may hold what should not be shown.
+        // The caller knows the address, and it may hold what should not be shown.
         let error = error.without_url();
         let what = causes(&error);
         match &error {

@@ -29,7 +29,7 @@ impl HttpClient {
         self.json(self.call(Method::GET, &self.job_url(job, None)?, None)).await
     }
 
-    /// Begins with a job, if it is neither finished nor in somebody's hands. Draw the lease id before the first attempt:
+    /// Begins with a job, if it is neither finished nor held by another worker. Draw the lease id before the first attempt:
     /// then a repeated call cannot begin a second one.
     pub async fn acquire_job(
         &self,
@@ -65,7 +65,7 @@ impl HttpClient {
         self.nothing(self.post(&self.job_url(job, Some("complete"))?, &body)).await
     }
 
-    /// An attempt failed. Answers whether somebody may try again.
+    /// An attempt failed. Answers whether the job will be tried again.
     pub async fn fail_job(
         &self,
         job: &JobId,
