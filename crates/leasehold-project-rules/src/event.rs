@@ -54,7 +54,7 @@ pub enum Event {
         /// Why.
         reason: ReleaseReason,
     },
-    /// `lock:released`: it is anybody's.
+    /// `lock:released`: the project is free.
     Released(ProjectLease),
     /// `lock:error`: something failed.
     Error {
@@ -94,7 +94,7 @@ pub struct Attempt {
 pub enum Warning {
     /// Without the Web Lock; once per acquire.
     FallbackEngaged,
-    /// `.lock` is somebody else's.
+    /// `.lock` names another holder.
     FallbackDegraded,
     /// A heartbeat came more than a second late.
     HeartbeatDelayed,
@@ -120,9 +120,9 @@ impl Warning {
 /// Why a tab is read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Somebody else holds the project, and it is no use to try again.
+    /// Another holder has the project, and it is no use to try again.
     FallbackConflict,
-    /// Somebody else took it, or the page was frozen.
+    /// The project was taken over, or the page was frozen.
     LeaseStale,
     /// There are no attempts left, whatever the last error was.
     AcquireTimeout,

@@ -16,7 +16,7 @@ pub enum Fault {
     Aborted,
     /// There are no attempts left, or no time.
     Exhausted,
-    /// Somebody else holds `.lock`.
+    /// `.lock` names another holder.
     Conflict,
     /// This tab already holds, or is about to.
     AlreadyHeld,
@@ -28,7 +28,7 @@ pub enum Fault {
     CannotWrite,
     /// A renewal failed.
     RenewFailed,
-    /// `.lock` is somebody else's by now.
+    /// `.lock` names another holder by now.
     Stale,
     /// The lease ended before it was renewed.
     Expired,
@@ -63,7 +63,7 @@ impl Operation {
 pub enum Class {
     /// The lock was not got.
     Acquisition,
-    /// It is somebody else's.
+    /// It has another holder.
     Conflict,
     /// It was not kept.
     Renewal,
@@ -213,7 +213,7 @@ impl Row {
     }
 }
 
-/// What a caller is told when something went wrong.
+/// What went wrong with a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectLockError {
     /// What went wrong.
@@ -312,7 +312,7 @@ impl Fault {
             Self::RenewFailed => {
                 "the lease could not be renewed; it is tried again, twice in a row is read-only"
             }
-            Self::Stale => "the project was taken by somebody else; keep the draft, and acquire again",
+            Self::Stale => "the project has another holder now; keep the draft, and acquire again",
             Self::Expired => "the lease ended before it was renewed; acquire again",
             Self::ReleaseFailed => "the lock could not be released; it is tried again in the background",
         }

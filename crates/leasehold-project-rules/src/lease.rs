@@ -1,4 +1,4 @@
-//! A lease on a project, as its holder sees it. Plain data, made by the machine and never changed by anybody else.
+//! A lease on a project, as its holder sees it. Plain data, made by the machine alone.
 
 use leasehold_core::name::{Fence, LeaseId, Owner};
 use leasehold_core::time::{StoreTime, Ttl};
@@ -34,7 +34,7 @@ pub struct ProjectLease {
 /// What a lease is worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Guarantee {
-    /// Nobody else can save: `.lock` rules, under its guard, and every save is checked.
+    /// No other can save: `.lock` rules, under its guard, and every save is checked.
     #[default]
     Exclusive,
     /// No other tab with Web Locks holds it; there is no folder to check saves in.
@@ -64,6 +64,6 @@ pub enum Settled {
     Acquired(ProjectLease),
     /// It still is.
     Renewed(ProjectLease),
-    /// It is anybody's.
+    /// It was released.
     Released,
 }

@@ -11,12 +11,6 @@ use leasehold_core::time::{Ttl, whole_millis};
 use super::effect::ReleaseReason;
 use super::record::{HOLDER_MARGIN, SKEW};
 
-/// The name of the Web Lock, unless the caller chooses another.
-pub const LOCK_NAME: &str = "imgponic:project";
-
-/// The folder that is locked, unless the caller chooses another.
-pub const ROOT: &str = "project";
-
 /// The shortest lease: its holder stops four seconds before the end, and others may come two seconds after that.
 pub const SHORTEST_LEASE: Duration = Duration::from_secs(6);
 
@@ -86,7 +80,7 @@ pub const RENEW_RETRY: RetryPolicy = exactly(500, 1_000, Some(3));
 /// How a release is tried again: three times, after 0.5, 1 and 2 s.
 pub const RELEASE_RETRY: RetryPolicy = exactly(500, 2_000, Some(4));
 
-/// How a release is tried again that nobody waits for: until it is done.
+/// How a release without a caller is tried again: until it is done.
 pub const CLEAN_UP_RETRY: RetryPolicy = exactly(500, 30_000, None);
 
 /// What a lease is first sought with.

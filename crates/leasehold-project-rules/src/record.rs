@@ -1,4 +1,4 @@
-//! `project/.lock` and `project/.lock.guard`: what stands in them, and what it means. The record becomes a [`Slot`] and
+//! `project/.lock` and `project/.lock.guard`: what they contain, and what it means. The record becomes a [`Slot`] and
 //! goes through [`leasehold_core::lease::decide`] like every other; nothing here decides who holds the project.
 //!
 //! The text of `.lock` is parsed and printed by the platform: `JSON.parse` in a browser, serde_json on disk. What comes here
@@ -207,7 +207,7 @@ impl Record {
     }
 }
 
-/// When what was found counts as over, if nobody is known to be dead.
+/// When a record counts as over, if its holder is not known to be dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// From then on it is over, by content and by modification time.
@@ -249,7 +249,7 @@ pub fn slot(record: &Record, ends: StoreTime, last_fence: u64) -> Slot {
     Slot { seq: record.seq, lease: Some(lease), vacant_since: StoreTime::ZERO }
 }
 
-/// The record of something that is none: somebody's, who is not known.
+/// A record in place of something that is none: that of an unknown holder.
 pub fn unknown(modified: StoreTime) -> Record {
     Record {
         lease_id: LeaseId::from_random([0; 16]),

@@ -1,5 +1,5 @@
 //! Where a project may be. Nothing is ever written outside of its folder, and the folder is never one that belongs to
-//! the Collector, the Analyzer or a log: a `.lock` there would end up in somebody's statistics.
+//! the Collector, the Analyzer or a log: a `.lock` there would end up in their statistics.
 
 use leasehold_core::name::Invalid;
 

@@ -110,7 +110,7 @@ pub struct Conclusion {
 ///
 /// There are four methods, and this is their order:
 /// - [`poll_step`](Self::poll_step) says what to do next. It changes nothing: the same step is said until it is answered.
-/// - [`handle`](Self::handle) is told what came of that step, and the time. The wall clock that comes with the last thing
+/// - [`handle`](Self::handle) takes what came of that step, and the time. The wall clock that comes with the last thing
 ///   that is read is the one that decides.
 /// - [`poll_timeout`](Self::poll_timeout) is set instead of a step while the guard is busy; at that time call
 ///   [`handle_timeout`](Self::handle_timeout).

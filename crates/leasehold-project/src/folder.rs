@@ -1,7 +1,7 @@
 //! A project folder on disk: the guard, `.lock` and the held files.
 //!
-//! Everything is reached through an open handle of the folder, and no symbolic link is ever followed below it: whoever
-//! can put files into the folder must not be able to have others written to.
+//! Everything is reached through an open handle of the folder, and no symbolic link is ever followed below it: a
+//! user who can put files into the folder must not be able to have others written to.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions, TryLockError};
@@ -28,7 +28,7 @@ use crate::section::{self, Folder, GuardTry};
 /// What a file of the project is written to before it takes its place. Under the guard there is one at a time.
 const SAVE_TMP: &str = ".lock.save.tmp";
 
-/// A new file that everybody may use, as far as the umask allows.
+/// A new file that all may use, as far as the umask allows.
 const BY_UMASK: u32 = 0o666;
 /// A new file that is ours alone, until it is given to others.
 const PRIVATE: u32 = 0o600;
@@ -130,8 +130,8 @@ impl ProjectFolder {
         open_file(self.handle.as_fd(), name, OFlags::RDONLY, 0)
     }
 
-    /// Opens a file of the lock for writing. Who is the first to need it makes it, for everybody who may use the folder:
-    /// whoever comes next may be another user.
+    /// Opens a file of the lock for writing. The first program that needs it makes it, for all users who may use the folder:
+    /// the next program may be another user's.
     fn shared(&self, name: &str) -> io::Result<File> {
         let open = |flags| open_file(self.handle.as_fd(), name, OFlags::RDWR | flags, BY_UMASK);
         match open(OFlags::empty()) {
@@ -329,7 +329,8 @@ impl Access {
         Self { mode: stat.st_mode & 0o777, user: stat.st_uid, group: stat.st_gid }
     }
 
-    /// Gives it to a file. Whose a file is can be beyond our rights; then at least nobody may do more with it than before.
+    /// Sets owner, group and mode of a file. Changing the owner may be beyond our rights; then at least no user may do more
+    /// with the file than before.
     fn give(self, file: &File) -> io::Result<()> {
         let give = |user| fchown(file, user, Some(self.group));
         if give(Some(self.user)).is_err() {
@@ -381,7 +382,7 @@ fn replace(
 }
 
 fn write_aside(within: BorrowedFd<'_>, name: &str, content: &[u8], access: Option<Access>) -> io::Result<()> {
-    // Nobody may read it before it is known who may.
+    // Private until it is known who may read it.
     let mode = access.map_or(BY_UMASK, |_| PRIVATE);
     let mut file = open_file(within, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
     access.map_or(Ok(()), |access| access.give(&file))?;

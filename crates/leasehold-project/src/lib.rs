@@ -7,7 +7,7 @@
 //! let project = Project::open(folder.path())?; // such as "drawings/house"
 //! let guard = project.acquire(Options::default())?;
 //!
-//! // The lease renews itself in the background. A save is refused if somebody else has the project by then.
+//! // The lease renews itself in the background. A save is refused if the project has another holder by then.
 //! guard.save("plan.json", b"{\"rooms\": 3}")?;
 //!
 //! guard.release()?;

@@ -45,17 +45,17 @@ enum Order {
     Watch(LeaseId, Sender<ProjectLockError>),
 }
 
-/// What whoever waits for a call hears.
+/// What a waiting caller receives.
 enum Word {
     Begun(CallId),
     Answered(Answer),
-    /// Somebody does not want to wait any longer.
+    /// The call was cancelled.
     Cancelled,
     /// There will be no answer.
     Gone,
 }
 
-/// Somebody who waits for a call, and hears of its end in any case.
+/// A caller that waits for a call. It hears of the end in any case.
 struct Caller(Sender<Word>);
 
 impl Caller {
@@ -131,7 +131,7 @@ impl Project {
         self.acquired(options.profile, cancel, move |driver| driver.acquire(&options))
     }
 
-    /// Takes the lock from whoever has it: the one with the fence `seen`, or whoever it is.
+    /// Takes the lock from its holder: the one with the fence `seen`, or any.
     pub fn take_over(
         &self,
         options: Options,
@@ -143,8 +143,8 @@ impl Project {
     }
 
     /// Acquires, does `work`, releases. If the project is lost meanwhile, the answer is why; `work` hears of it by
-    /// [`ProjectGuard::lost`], or finds out by [`ProjectGuard::is_held`], and cannot save. A release that fails is told
-    /// by events and tried again in the background: it does not hide what the work came to.
+    /// [`ProjectGuard::lost`], or finds out by [`ProjectGuard::is_held`], and cannot save. A release that fails is
+    /// published as an event and tried again in the background: it does not hide what the work came to.
     pub fn with_lock<T>(
         &self,
         options: Options,
@@ -339,7 +339,7 @@ fn keep(mut driver: Native, inbox: &Receiver<Order>) {
             Err(RecvTimeoutError::Timeout) => driver.turn(),
             Err(RecvTimeoutError::Disconnected) => return driver.finish(),
         }
-        // Whoever is answered finds what led to it among the events.
+        // Events first: a caller that is answered finds what led to the answer among them.
         while let Some(event) = driver.poll_event() {
             listeners.tell(&event);
         }

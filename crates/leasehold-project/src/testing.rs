@@ -1,5 +1,5 @@
-//! Doubles for tests of programs that lock projects: a folder in memory that several can share, a clock that moves when it
-//! is told to, and somebody who writes down what happens. They run the same machine and the same guarded sections as the
+//! Doubles for tests of programs that lock projects: a folder in memory that several can share, a clock that a test
+//! moves, and a program that keeps its events. They run the same machine and the same guarded sections as the
 //! real thing; `tests/disk/doubles.rs` holds them to it.
 //!
 //! ```
@@ -36,7 +36,7 @@ use crate::lock_file;
 use crate::project::SaveError;
 use crate::section::{self, Folder, GuardTry};
 
-/// A clock that moves when it is told to, and at no other time. Clones are the same clock.
+/// A clock that moves only when a test moves it. Clones are the same clock.
 #[derive(Clone, Debug)]
 pub struct FakeClock(Arc<Mutex<Now>>);
 
@@ -81,7 +81,7 @@ struct Inside {
     /// The text of the guard, once there is one, and whether a program has it.
     guard: Option<String>,
     is_guarded: bool,
-    /// The fences whose held files are there, and whether somebody has them open.
+    /// The fences whose held files are there, and whether they are open.
     held: BTreeMap<Fence, bool>,
     files: BTreeMap<String, Vec<u8>>,
     fault: Option<(IoKind, String)>,
@@ -107,7 +107,7 @@ impl MockFolder {
         OpenedMock { folder: self.clone(), held: BTreeSet::new(), has_guard: false }
     }
 
-    /// The clock of the folder and of everybody who uses it.
+    /// The clock of the folder and of all its programs.
     pub fn clock(&self) -> &FakeClock {
         &self.clock
     }

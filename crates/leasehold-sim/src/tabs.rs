@@ -27,7 +27,7 @@ const START: u64 = 1_794_747_600_000;
 const TROUBLE: u64 = 10 * 60_000;
 const PEACE: u64 = 5 * 60_000;
 
-/// How long nobody may hold in peace: a tab that was stopped just before keeps the guard, if it had it, for up to 90 s.
+/// How long the project may be without a holder in peace: a tab that was stopped just before keeps the guard, if it had it, for up to 90 s.
 const LONGEST_GAP: u64 = 130_000;
 
 /// What a world saw.
@@ -35,7 +35,7 @@ const LONGEST_GAP: u64 = 130_000;
 pub struct Counts {
     /// How often the lock was granted.
     pub granted: u64,
-    /// How often somebody saved.
+    /// How often a file was saved.
     pub saved: u64,
     /// How often a save was refused under the guard.
     pub refused: u64,
@@ -621,7 +621,7 @@ impl World {
             self.held_at = self.now;
         } else if self.now > self.held_at + LONGEST_GAP {
             let states: Vec<_> = self.tabs.iter().map(|tab| tab.machine.state()).collect();
-            self.is_wrong(&format!("nobody has held for {LONGEST_GAP} ms: {states:?}"));
+            self.is_wrong(&format!("no tab has held for {LONGEST_GAP} ms: {states:?}"));
         }
     }
 

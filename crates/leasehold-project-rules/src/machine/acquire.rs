@@ -22,7 +22,7 @@ use crate::options::{Options, Strategy, usable};
 pub(super) struct Wish {
     pub(super) call: CallId,
     pub(super) options: Options,
-    /// Whether the lock is to be taken from whoever has it: the fence that the taker saw, and why.
+    /// Set for a take-over: the fence that the taker saw, and why.
     pub(super) take_over: Option<(Option<Fence>, Why)>,
 }
 
@@ -55,7 +55,7 @@ enum Step {
     Guarded {
         ticket: Ticket,
         strategy: Strategy,
-        /// Whether it takes the lock from whoever has it.
+        /// Whether it is a take-over.
         forced: bool,
         sent: Now,
     },
@@ -138,7 +138,7 @@ impl ProjectLock {
         self.begin_acquire(wish, now);
     }
 
-    /// Somebody in this tab wants to take the lock over that is being waited for: it is taken at once. A guarded section
+    /// A take-over while this tab waits for the lock: the lock is taken at once. A guarded section
     /// that is under way is heard first, since it may bring the lock without force.
     fn press_on(&mut self, take_over: Option<(Option<Fence>, Why)>, now: Now) {
         let Phase::Acquiring(acquiring) = &mut self.phase else { return };
@@ -249,7 +249,7 @@ impl ProjectLock {
         if self.surroundings.is_bare() && fault == Fault::Denied {
             return self.fail_attempt(error, now);
         }
-        // That there are no Web Locks is no error: it is told as a warning.
+        // That there are no Web Locks is no error, only a warning.
         if fault == Fault::Denied {
             self.out.error(error, None, None);
         }
@@ -377,7 +377,7 @@ impl ProjectLock {
         let Phase::Acquiring(acquiring) = &self.phase else { return };
         self.out.warn(Warning::FallbackDegraded, Fault::Conflict.message());
         match acquiring.step {
-            // Somebody else was faster than the taker saw: it must look again, not try again.
+            // The holder changed after the taker looked: the taker must look again, not try again.
             Step::Guarded { forced: true, .. } => {
                 self.end_acquire(error, Reason::FallbackConflict, None, now);
             }
@@ -407,7 +407,7 @@ impl ProjectLock {
         self.end_acquire(error, Reason::Irrecoverable, None, now);
     }
 
-    /// The acquire has failed by `last`; the caller is told `answer`, if that is another error.
+    /// The acquire has failed by `last`; the caller gets `answer`, if that is another error.
     fn end_acquire(
         &mut self,
         last: ProjectLockError,

@@ -201,7 +201,7 @@ impl ProjectLock {
             Phase::Acquiring(acquiring) if acquiring.web == Some(ticket) => self.acquire_web(what, now),
             Phase::Holding(holding) if holding.web == Some(ticket) => self.hold_web(&what, now),
             Phase::Readonly(readonly) if readonly.waits_for(ticket) => self.queue_web(&what, now),
-            // Nobody waits for it any more.
+            // The request was given up.
             _ if what == WebLock::Granted => self.out.push(Effect::DropWebLock(ticket)),
             _ => {}
         }
@@ -282,7 +282,7 @@ impl ProjectLock {
         }
     }
 
-    /// The page is about to be frozen, or put into the back/forward cache: nobody knows for how long, so what it holds
+    /// The page is about to be frozen, or put into the back/forward cache: for an unknown time, so what it holds
     /// counts as lost. It is acquired anew when the page comes back, unless the caller said that it never is.
     pub fn handle_frozen(&mut self, now: Now) {
         self.frozen = true;
@@ -520,7 +520,7 @@ impl Out {
 }
 
 impl IoError {
-    /// What a caller is told whose operation failed by it.
+    /// The error of a call that failed by it.
     pub fn told(&self, operation: Operation, profile: Profile) -> ProjectLockError {
         let fault = match self.kind {
             IoKind::Open => Fault::CannotCreate,

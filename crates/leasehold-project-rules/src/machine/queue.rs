@@ -49,7 +49,7 @@ enum Web {
     Unasked,
     Waiting(Ticket),
     Granted(Ticket),
-    /// It tells nothing: it is not supported, or whoever holds the project does not hold it.
+    /// It tells nothing: it is not supported, or the holder of the project does not hold it.
     Useless,
 }
 
@@ -81,7 +81,7 @@ impl Queue {
         self.web = then;
     }
 
-    /// The project was free, as was told, and somebody else has it now: it queues up again, and will tell again.
+    /// The project was free, and another holder was faster: this tab queues up again, and will say `available` again.
     fn begin_again(&mut self, now: Now) {
         if std::mem::replace(&mut self.announced, false) {
             (self.web, self.next_look) = (Web::first(&self.options), now.steady + LOOK_EVERY);
@@ -230,13 +230,13 @@ impl ProjectLock {
         }
     }
 
-    /// The project is free, and the user may have it. That is told once; it goes on looking, since it has to know when
-    /// somebody else has it, and may have missed the news.
+    /// The project is free, and the user may have it: published once. The tab goes on looking, because it has to know when
+    /// another holder has the project, and may miss the news.
     fn announce(&mut self, now: Now) {
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
         (queue.look, queue.next_look) = (None, now.steady + LOOK_WHILE_QUEUED);
-        // Whoever wants it now must not wait for this tab.
+        // A tab that wants the project now must not wait for this one.
         queue.drop_web(&mut self.out, Web::Useless);
         if !std::mem::replace(&mut queue.announced, true) {
             self.out.emit(Event::Available);
@@ -248,7 +248,7 @@ impl ProjectLock {
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
         queue.look = None;
-        // Whoever holds the project does not hold the Web Lock: having it tells nothing, and keeps others waiting.
+        // The holder of the project does not hold the Web Lock: having it tells nothing, and keeps others waiting.
         if matches!(queue.web, Web::Granted(_)) {
             queue.drop_web(&mut self.out, Web::Useless);
         }

@@ -33,7 +33,7 @@ pub(super) struct Releasing {
     pub(super) next: Vec<Wish>,
 }
 
-/// A release that nobody waits for.
+/// A release without a caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cleanup {
     claim: Claim,
@@ -120,7 +120,7 @@ impl ProjectLock {
         }
     }
 
-    /// Releasing what is over: fine if it was released, or never known; a lost lease is told.
+    /// Releasing what is over: fine if it was released, or never known; an error if it was lost.
     fn release_again_later(&mut self, call: CallId, lease_id: LeaseId) {
         let lost = matches!(&self.over, Some((known, Over::Lost(_))) if *known == lease_id);
         if !lost {
@@ -176,7 +176,7 @@ impl ProjectLock {
         let Phase::Releasing(releasing) = &self.phase else { return };
         match outcome {
             Outcome::Released | Outcome::Lost(Loss::Missing) => self.is_released(),
-            // An earlier try of this release, or its closed held file, has let somebody in: that is what was wanted.
+            // An earlier try of this release, or its closed held file, has let another holder in: the release had worked.
             Outcome::Lost(_) if releasing.tries > 1 => self.is_released(),
             Outcome::Lost(_) => self.was_over(),
             Outcome::Unreadable { said } => self.release_failed(&said, now),
@@ -208,7 +208,7 @@ impl ProjectLock {
         self.finish_release(next);
     }
 
-    /// Idle, or on to whoever waits in this tab: kept here until [`begin_next`](Self::begin_next), which knows the time.
+    /// Idle, or on to the calls that wait in this tab: kept here until [`begin_next`](Self::begin_next), which knows the time.
     fn finish_release(&mut self, next: Vec<Wish>) {
         self.phase = Phase::Idle;
         self.waiting = next;
@@ -239,7 +239,7 @@ impl ProjectLock {
         self.begin_next(now);
     }
 
-    // --- releases that nobody waits for ---
+    // --- releases without a caller ---
 
     /// Gives back what was lost, or granted to a call that had been given up.
     pub(super) fn clean_up(&mut self, claim: Claim) {
@@ -264,7 +264,7 @@ impl ProjectLock {
         }
     }
 
-    /// As long as it has not worked, the held file is open, and whoever comes next waits for the end of the lease.
+    /// As long as it has not worked, the held file is open, and the next caller waits for the end of the lease.
     pub(super) fn clean_up_later(&mut self, cleanup: Cleanup, now: Now) {
         let until = now.steady + CLEAN_UP_RETRY.backoff.exact(cleanup.tries);
         self.cleanups.push(Cleanup { step: Step::Waiting { until }, ..cleanup });
@@ -279,7 +279,7 @@ impl ProjectLock {
         }
     }
 
-    /// Whoever wanted the lock while the release was under way gets its turn.
+    /// The calls that wanted the lock while the release was under way get their turn.
     fn begin_next(&mut self, now: Now) {
         for wish in std::mem::take(&mut self.waiting) {
             self.wake(now);

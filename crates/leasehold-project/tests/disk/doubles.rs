@@ -1,13 +1,16 @@
 //! The double of a folder does what a real one does: the same questions, put to both.
 
 use std::io;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::{Fence, LeaseId, Owner};
-use leasehold_project::testing::MockFolder;
-use leasehold_project::{Folder, GuardTry, ProjectFolder};
+use leasehold_project::testing::{FakeClock, MockFolder, OpenedMock};
+use leasehold_project::{Clock, Driver, Folder, GuardTry, ProjectFolder};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record};
+use leasehold_project_rules::{Folder as Kind, Now, Options, Strategy, Surroundings};
 
 fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()
@@ -111,4 +114,39 @@ fn a_real_folder_behaves_like_one() {
 fn the_double_behaves_like_one() {
     let folder = MockFolder::new();
     behaves_like_a_folder(|| folder.open());
+}
+
+/// Another program's guarded section, which is over once this clock has been waited for.
+struct BusyUntilWaitedFor {
+    clock: FakeClock,
+    other: Mutex<OpenedMock>,
+}
+
+impl Clock for BusyUntilWaitedFor {
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    fn wait(&self, time: Duration) {
+        self.other.lock().unwrap().drop_guard();
+        self.clock.advance(time);
+    }
+}
+
+/// A program that ended right after it dropped its guard must still have released the project, even if another program was
+/// in the guard just then.
+#[test]
+fn a_release_that_waits_for_the_guard_is_finished() {
+    let folder = MockFolder::new();
+    let clock = BusyUntilWaitedFor { clock: folder.clock().clone(), other: Mutex::new(folder.open()) };
+    let owner = Owner::parse("program").unwrap();
+    let surroundings = Surroundings { owner, folder: Kind::Guarded, seed: [1; 16] };
+    let mut driver = Driver::new(folder.open(), clock, surroundings);
+    driver.acquire(&Options { strategy: Strategy::FileLock, ..Options::default() });
+    let lease_id = driver.lease().expect("a lease").lease_id;
+    assert_eq!(driver.clock().other.lock().unwrap().take_guard(false).unwrap(), GuardTry::Taken);
+    driver.release(lease_id, false);
+    assert!(folder.lock_text().is_some(), "it waits for the guard");
+    driver.finish();
+    assert_eq!(folder.lock_text(), None);
 }
