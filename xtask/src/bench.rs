@@ -17,29 +17,14 @@ pub enum Bench {
         #[arg(last = true)]
         options: Vec<String>,
     },
-    /// The storage engines that were weighed for the place below the embedded store
-    Candidates {
-        /// For the benchmark itself
-        #[arg(last = true)]
-        options: Vec<String>,
-    },
 }
 
 /// Builds and runs the benchmark, on this terminal.
 pub fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
-    let (mut command, options) = match bench {
-        Bench::Engine { options, json } => {
-            let package =
-                ["run", "--quiet", "--release", "--package", "leasehold-sim", "--bin", "bench_engine", "--"];
-            let mut command = workspace.cargo(&package);
-            command.args(json.then_some("--json"));
-            (command, options)
-        }
-        Bench::Candidates { options } => {
-            let manifest =
-                ["run", "--quiet", "--release", "--manifest-path", "benches/engines/Cargo.toml", "--"];
-            (workspace.cargo(&manifest), options)
-        }
-    };
-    Ok(command.args(options).status()?.success())
+    let Bench::Engine { options, json } = bench;
+    let package =
+        ["run", "--quiet", "--release", "--package", "leasehold-sim", "--bin", "bench_engine", "--"];
+    let mut command = workspace.cargo(&package);
+    command.args(json.then_some("--json")).args(options);
+    Ok(command.status()?.success())
 }
