@@ -10,10 +10,9 @@ use std::fmt;
 use std::time::Duration;
 
 use futures_util::Stream;
-use leasehold_core::wire::documents::{DocumentEvent, LockState};
+use leasehold_core::wire::documents::{DocumentEvent, EndOfStream, LockState, SnapshotOfAll, StreamEnd};
 use leasehold_core::{Retries, RetryPolicy, RoomId};
 use leasehold_store::Retry;
-use serde::Deserialize;
 
 use crate::acquire::retries;
 use crate::http::{Error, HttpClient};
@@ -68,18 +67,6 @@ enum Step {
     Tell(Notice),
     Fail(Error),
     Silent,
-}
-
-#[derive(Deserialize)]
-struct End {
-    reason: String,
-}
-
-#[derive(Deserialize)]
-struct All {
-    documents: Vec<LockState>,
-    #[serde(default)]
-    more: bool,
 }
 
 impl Events {
@@ -192,8 +179,8 @@ impl Events {
             self.last = Some(state.seq);
             Notice::Snapshot(state)
         } else {
-            let All { documents, more } = serde_json::from_str(data)?;
-            // A stream that is resumed from here has all parts.
+            let SnapshotOfAll { documents, more } = serde_json::from_str(data)?;
+            // Only a whole snapshot is a place to resume from.
             self.last = id.filter(|_| !more);
             Notice::SnapshotOfAll { documents, more }
         };
@@ -222,16 +209,17 @@ impl Events {
 
     /// The server ends the stream, and says why.
     fn end(&mut self, data: &str) -> Step {
-        let reason = serde_json::from_str::<End>(data).map(|end| end.reason).unwrap_or_default();
-        match reason.as_str() {
-            "token_expired" => {
+        // A newer server may have reasons that this client does not know.
+        let reason = serde_json::from_str::<EndOfStream>(data).ok().map(|end| end.reason);
+        match reason {
+            Some(StreamEnd::TokenExpired) => {
                 let detail =
                     "it has expired; get a new one and open the stream again from where it was".to_owned();
                 Step::Fail(Error::Unauthenticated { detail: Some(detail) })
             }
-            "too_slow" => self.interrupted("this client was too slow"),
-            "shutting_down" => self.interrupted("the server is shutting down"),
-            _ => self.interrupted("the server ended it"),
+            Some(StreamEnd::TooSlow) => self.interrupted("this client was too slow"),
+            Some(StreamEnd::ShuttingDown) => self.interrupted("the server is shutting down"),
+            None => self.interrupted("the server ended it"),
         }
     }
 }
