@@ -4,9 +4,6 @@
 //! when, is decided there and only there. What is added here is the job itself: whether there is one, whether it is
 //! finished, how often it was tried, and what it came to.
 
-// An `Err` here is the answer itself, as in `lease`.
-#![allow(clippy::result_large_err)]
-
 use std::time::Duration;
 
 use crate::event::Event;

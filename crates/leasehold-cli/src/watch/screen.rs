@@ -176,7 +176,6 @@ fn bar(lock: &Lock, now: Instant) -> Line<'static> {
         _ => Color::Red,
     };
     // At most BAR, and not negative: a share lies between 0 and 1.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     let full = (share * BAR as f64).round() as usize;
     let left = duration(whole_millis(lock.left(now)));
     Line::from(vec![

@@ -1,6 +1,12 @@
 //! The API: in this file on a store and virtual time, where nothing waits for a real clock; beside it against a server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod calls;
 mod events;

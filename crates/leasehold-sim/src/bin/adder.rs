@@ -3,8 +3,6 @@
 //! It reads the whole set, adds its number, checks its lease, says that it is about to write, and writes the whole set
 //! back. Between the check and the write nothing can save it but the fence.
 
-#![allow(clippy::print_stdout)]
-
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;

@@ -4,8 +4,6 @@
 //! is out. Whoever reads the lines therefore knows what was acknowledged, and that at most one command per key was under
 //! way when the process died.
 
-#![allow(clippy::print_stdout)]
-
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;

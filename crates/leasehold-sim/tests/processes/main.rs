@@ -1,6 +1,12 @@
 //! Real processes that are killed and stopped. Names begin with what is done to them: the soak command repeats them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod killed;
 mod paused;

@@ -3,8 +3,6 @@
 //! Everything is measured in the same run, in turns, because these machines are noisy: only ratios count. The load that
 //! other programs make meanwhile is measured too, and figures taken under it are marked.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)]
-
 mod cycles;
 mod load;
 mod million;
