@@ -341,9 +341,9 @@ export interface ProjectEventView {
 export interface DialectsView {
   /** The canonical one. */
   readonly lock: ProjectEventView;
-  /** 000; absent when it has no word for it. */
+  /** In dialect `service`; absent when it has no word for it. */
   readonly service?: ProjectEventView;
-  /** 002; none, one or two. */
+  /** In dialect `autosave`: none, one or two. */
   readonly autosave?: readonly ProjectEventView[];
 }
 

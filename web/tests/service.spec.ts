@@ -1,5 +1,5 @@
-// The case table of 000 section 6, through the package and on its doubles. The same table is tried on the rules alone in
-// crates/leasehold-project-rules/tests/rules/tables.rs.
+// The case table of Project lock service 6 (docs/sources.md), through the package and on its doubles. The same
+// table is tried on the rules alone in crates/leasehold-project-rules/tests/rules/tables.rs.
 
 import { expect, test } from 'vitest';
 import { EventProbe, MockNavigatorLocks, MockOPFS, FakeClock } from '../src/testing.js';
@@ -31,7 +31,7 @@ test('TC-02 no Web Locks: it falls back', async () => {
 
 test('TC-03 a conflict backs off exponentially', async () => {
   const tab = new Tab({ webLocks: false });
-  // The shape of 000. It was written 26 s ago and is free at 28 s.
+  // The shape of Project lock service 7. It was written 26 s ago and is free at 28 s.
   await tab.opfs.file('project/.lock').write(JSON.stringify({ leaseId: OTHER, expiresAt: tab.clock.now() + 4_000 }));
   tab.opfs.setMtime('project/.lock', tab.clock.now() - 26_000);
   const start = tab.clock.now();

@@ -67,7 +67,7 @@ async function acquired(from, id, options) {
   return attempt;
 }
 
-// --- the test list of the source document ---
+// --- Job lock: tests (docs/sources.md) ---
 
 test('the first acquire succeeds', async () => {
   const id = await queued({ page: 7 });

@@ -70,7 +70,7 @@ class Case(unittest.TestCase):
 
 
 class TheSource(Case):
-    """The test list of the source document."""
+    """Job lock: tests (docs/sources.md)."""
 
     def test_the_first_acquire_succeeds(self):
         self.assertTrue(self.jobs.create(self.id, {"page": 7}))

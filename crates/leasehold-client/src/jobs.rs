@@ -57,7 +57,7 @@ impl JobAttempt {
         }
     }
 
-    /// Why not, in the source's word; `None` if we got it.
+    /// Why not, in the words of *Job lock: rules* (`docs/sources.md`); `None` if it was acquired.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             Self::Acquired(_) => None,
@@ -364,7 +364,8 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// The three functions of the source, under their own names, over the jobs of a collection (`analyses` there).
+/// The three functions of *Job lock: API* (`docs/sources.md`), under their own names, over the jobs of a collection
+/// (`analyses` there).
 ///
 /// A lock is released under the name that acquired it *and from the same program*: a name alone, reused by a worker that
 /// was started again, would free its successor's lock.
@@ -374,7 +375,7 @@ pub struct AnalysisLocks {
     held: Mutex<HashMap<(String, String), JobGuard>>,
 }
 
-/// What the source's `acquireAnalysisLock` answers.
+/// The result of `acquire_analysis_lock`, as *Job lock: API* has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockAnswer {
     /// Whether the lock is ours.

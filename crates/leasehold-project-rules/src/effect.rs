@@ -129,7 +129,7 @@ pub enum News {
     },
 }
 
-/// Where the machine stands (001 section 1.1).
+/// The state of the machine (*Project lock states* 1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Nothing is going on.

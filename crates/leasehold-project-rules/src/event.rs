@@ -1,5 +1,5 @@
-//! What happens to a project lock, told once, in the words of 001 (`lock:*`); and the same stream in the words of 000
-//! (dialect `service`) and 002 (dialect `autosave`). A translation is a function of one event: it remembers nothing.
+//! The events of a project lock: published once in dialect `lock` (*Project lock states* 1.2), and translated into the dialects
+//! `service` (*Project lock service* 1) and `autosave` (*AutoSave* 3.4); `docs/sources.md` describes all three. A translation is a function of one event: it remembers nothing.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ impl Reason {
         super::word(&Self::WORDS, self)
     }
 
-    /// The same in the words of 002.
+    /// The reason's name in dialect `autosave`.
     pub const fn autosave(self) -> &'static str {
         match self {
             Self::FallbackConflict | Self::LeaseStale => "conflict",
@@ -179,7 +179,7 @@ impl Event {
     }
 }
 
-/// An event in dialect `service` (000).
+/// An event in dialect `service` (*Project lock service* 1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceEvent {
     /// `acquired`, `acquire-failed`, `renewed`, `expired`, `released`, `release-failed`, `backoff`, `switch-to-fallback`.
@@ -211,7 +211,7 @@ pub fn service(event: &Event) -> Option<ServiceEvent> {
             let kind = failure(error)?;
             Some(ServiceEvent { attempt: attempt.map(|attempt| attempt.number), ..failed(kind, error) })
         }
-        // 000 has one word for a lease that ends against its holder's will. An expired one was told as an error.
+        // This dialect has one word for a lease that ends against its holder's will. An expired one was published as an error.
         Event::ReadonlyEntered { reason: Reason::RenewFailed | Reason::LeaseStale, last_error, .. }
             if last_error.fault != Fault::Expired =>
         {
@@ -230,7 +230,7 @@ fn failure(error: &ProjectLockError) -> Option<&'static str> {
     }
 }
 
-/// An event in dialect `autosave` (002).
+/// An event in dialect `autosave` (*AutoSave* 3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AutosaveEvent {
     /// `autosave.lock.stateChanged`.

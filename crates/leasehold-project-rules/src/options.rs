@@ -102,7 +102,7 @@ impl Strategy {
         super::word(&Self::WORDS, self)
     }
 
-    /// The same as the `source` of a lease (000 calls a file lease `opfs-lock`).
+    /// The `source` of a lease: *Project lock service* 1 calls a file lease `opfs-lock`.
     pub const fn source(self) -> &'static str {
         match self {
             Self::WebLock => "web-lock",

@@ -39,7 +39,7 @@ pub struct Record {
     pub updated_at: StoreTime,
     /// How long it lasts from then on.
     pub ttl: Ttl,
-    /// The fence of the grant; absent in the shapes of 000 and 002.
+    /// The fence of the grant; absent in the shapes of *Project lock service* 7 and *AutoSave* 3.3.
     pub fence: Option<Fence>,
     /// Grows with every writing of the file.
     pub seq: u64,

@@ -372,10 +372,10 @@ shape! {
     pub struct DialectsView {
         /// The canonical one.
         pub lock: ProjectEventView,
-        /// 000; absent when it has no word for it.
+        /// In dialect `service`; absent when it has no word for it.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub service: Option<ProjectEventView>,
-        /// 002; none, one or two.
+        /// In dialect `autosave`: none, one or two.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub autosave: Vec<ProjectEventView>,
     }

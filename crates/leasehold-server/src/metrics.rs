@@ -54,7 +54,7 @@ const ALL: [(&str, Kind, &str); 24] = [
     (REQUEST_SECONDS, Kind::Histogram, "Time until the head of an answer was ready, by route and method."),
     (GRANTED, Kind::Counter, "Leases granted, as the store's events tell."),
     (RENEWED, Kind::Counter, "Leases renewed by this server."),
-    (REFUSED, Kind::Counter, "Attempts that this server refused because somebody else holds the lease."),
+    (REFUSED, Kind::Counter, "Acquires that this server refused because the lease is held."),
     (LOST, Kind::Counter, "Callers that this server told that their lease is over."),
     (ENDED, Kind::Counter, "Leases ended, by reason, as the store's events tell."),
     (SHORTENED, Kind::Counter, "Leases cut short because the holder seemed to leave."),

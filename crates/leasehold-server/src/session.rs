@@ -248,7 +248,7 @@ impl<S: Send + Sync> FromRequestParts<S> for From {
     }
 }
 
-/// What stands after the question mark.
+/// The query string.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
@@ -257,7 +257,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         query.map(|query| Self(query.0)).map_err(|error| {
-            Failure::invalid(format!("what stands after the question mark: {}", error.body_text()))
+            Failure::invalid(format!(
+                "the query string: {}; /docs shows what this call takes",
+                error.body_text()
+            ))
         })
     }
 }

@@ -123,7 +123,7 @@ export class MockOPFS {
     return walk(this.top, '').sort();
   }
 
-  /** One file as the source documents call it. */
+  /** One file, under the name of Project lock service 6 (docs/sources.md). */
   file(path: string): InMemoryOpfsFile {
     return new InMemoryOpfsFile(this, path);
   }

@@ -1,4 +1,4 @@
-// The cases of 002 section 8.
+// The cases of AutoSave 8 (docs/sources.md).
 
 import { expect, test } from 'vitest';
 import { EventCollector, FakeTimer, MockOPFS } from '../../src/testing.js';

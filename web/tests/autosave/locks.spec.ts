@@ -1,4 +1,4 @@
-// The cases of 001 section 4, under their numbers.
+// The cases of Project lock states 4 (docs/sources.md), under their numbers.
 
 import { expect, test } from 'vitest';
 import type { ProjectLockError } from '../../src/index.js';

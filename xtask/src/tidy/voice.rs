@@ -15,8 +15,8 @@ const RIDDLES: [&str; 4] = [
 /// Doc comments in these files are the text of the API page.
 const API_PAGE: [&str; 2] = ["crates/leasehold-server/src/routes/", "crates/leasehold-core/src/wire"];
 
-/// Not shipped: their messages are for those who work on Leasehold.
-const OURS: [&str; 2] = ["crates/leasehold-sim/", "xtask/"];
+/// Their messages are for developers of Leasehold and of stores for it.
+const OURS: [&str; 3] = ["crates/leasehold-sim/", "crates/leasehold-store/src/conformance/", "xtask/"];
 
 pub(super) fn messages_name_the_thing(files: &[File]) -> Vec<String> {
     let shipped = || product_files(files).filter(|file| !OURS.iter().any(|ours| file.path.starts_with(ours)));

@@ -1,6 +1,6 @@
-//! The documents door as JSON: what its callers send, and what they get. Server and clients share these types.
+//! The JSON of the documents door: bodies, answers and events. Server and clients share these types.
 //!
-//! Only [`Grant`] and [`Asked`] carry a lease id, and both are for the one it belongs to.
+//! Only [`Grant`] and [`Asked`] carry a lease id, and each goes to the caller whose lease it is.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,82 +9,82 @@ use super::{OnSilenceView, Secret};
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// Who holds a document or works on a job, as everybody who may see it sees them.
+/// The holder of a document or the worker of a job, as shown to every caller who may see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Holder {
     /// The subject of the holder's token.
     #[cfg_attr(feature = "openapi", schema(example = "user-a"))]
     pub id: String,
-    /// The name to show: the worker's own, or that in the token; the subject if there is neither.
+    /// The display name: the worker's, else the one in the token, else the subject.
     #[cfg_attr(feature = "openapi", schema(example = "Anna"))]
     pub name: String,
 }
 
-/// A lock as its holder sees it, after every heartbeat.
+/// A lock as its holder sees it: the answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Heartbeat {
-    /// Send it with every save: whatever the lock protects refuses an older one.
+    /// Send it with every save, so that the storage can refuse a save with a lower one.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub fence: u64,
-    /// When the lock runs out unless it is renewed, by the server's wall clock (RFC 3339).
+    /// When the lock expires unless it is renewed, by the server's wall clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(format = "date-time"))]
     pub expires_at: String,
-    /// The same from now on: count from when you *sent* the request.
+    /// The same in milliseconds, counted from when you *sent* the request.
     pub expires_in_ms: u64,
     /// How long a renewal lasts.
     pub ttl_seconds: u64,
     /// How often to renew it.
     pub heartbeat_seconds: u64,
-    /// You.
+    /// The caller, as others see it.
     pub holder: Holder,
-    /// Somebody's request that you hand it over: say that you know of it, then answer it.
+    /// A pending request to hand the lock over: confirm that you know of it, then answer it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<HandoverRequest>,
 }
 
-/// A lock as its holder gets it.
+/// A lock that was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Grant {
-    /// The secret that proves the lock is yours. Keep it to yourself.
+    /// The secret of the lock: it lets its bearer act as the holder.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub lease_id: Secret,
-    /// The rest.
+    /// The lock.
     #[serde(flatten)]
     pub lock: Heartbeat,
 }
 
-/// Somebody's request that a lock be handed over.
+/// A request to hand a lock over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct HandoverRequest {
-    /// Names it in the answer.
+    /// The number of the request: name it when you answer.
     pub id: u64,
-    /// Who asks.
+    /// The caller who requests the lock.
     pub by: Holder,
-    /// What happens when the holder was told and does not answer.
+    /// What happens when the holder knows of the request and does not answer.
     pub on_silence: OnSilenceView,
-    /// How long the holder has to answer, from when it was told.
+    /// How long the holder has to answer, from when it knows of the request.
     pub countdown_ms: u64,
-    /// How long until silence is an answer; absent as long as the holder has not said that it knows.
+    /// How long until the holder's silence counts; absent until the holder has confirmed that it knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_in_ms: Option<u64>,
-    /// How long the request stands unless whoever asks repeats it.
+    /// How long until the request lapses unless it is repeated.
     pub lapses_in_ms: u64,
 }
 
-/// What whoever asks for a hand-over gets while the holder has not answered.
+/// The answer to a request for a hand-over while the holder has not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Asked {
-    /// The secret of the lock that you will get. Repeat the call with it, before the request lapses.
+    /// The secret of the lock that you may get. Repeat the call with it before the request lapses.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub lease_id: Secret,
     /// The request.
     pub request: HandoverRequest,
-    /// Who holds the lock.
+    /// The holder of the lock.
     pub holder: Holder,
     /// The fence of the holder's lock.
     pub fence: u64,
@@ -92,45 +92,45 @@ pub struct Asked {
     pub expires_in_ms: u64,
 }
 
-/// A document's lock as everybody who may see the document sees it.
+/// A document's lock, as shown to every caller who may see the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct LockState {
     /// The document.
     #[serde(rename = "roomId")]
     pub room_id: String,
-    /// Whether somebody holds it.
+    /// Whether it is locked.
     pub locked: bool,
-    /// The number of the last event of this document that is contained here.
+    /// The number of the last event of this document that this state contains.
     pub seq: u64,
-    /// What is known while somebody holds it.
+    /// The lock, while there is one.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockView>,
 }
 
-/// What is known about a lock that somebody holds.
+/// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct LockView {
-    /// Who holds it.
+    /// The holder.
     pub holder: Holder,
-    /// The fence of the grant; name it to take it over or to request it.
+    /// The fence of the lock: name it to take the lock over or to request it.
     pub fence: u64,
     /// How long it has been held.
     pub held_for_ms: u64,
-    /// When it runs out unless it is renewed, by the server's wall clock (RFC 3339).
+    /// When it expires unless it is renewed, by the server's wall clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(format = "date-time"))]
     pub expires_at: String,
-    /// The same from now on.
+    /// The same in milliseconds from now.
     pub expires_in_ms: u64,
     /// Whether the holder is the caller, in this tab or another.
     pub same_user: bool,
-    /// Whether the holder is the caller in this very tab, or by its `Lease-Id`.
+    /// Whether the lock is the caller's own: by its `Lease-Id`, or by user and tab.
     pub yours: bool,
-    /// Whether the holder is probably leaving.
+    /// Whether the holder has released it softly: it expires soon unless the page comes back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
-    /// Somebody's request that it be handed over.
+    /// A pending request to hand it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<HandoverRequest>,
 }
@@ -146,41 +146,41 @@ pub struct DocumentPage {
     pub next: Option<String>,
 }
 
-/// What is known about a fence.
+/// The answer to a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Checked {
-    /// Whether it is the fence of the lock that is held now.
+    /// Whether it is the fence of the current lock.
     pub current: bool,
-    /// Whether anybody holds the document.
+    /// Whether the document is locked.
     pub locked: bool,
-    /// The fence of the lock that is held now.
+    /// The fence of the current lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// Who holds it.
+    /// The holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
 }
 
-/// How a soft release went.
+/// The answer to a soft release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Leaving {
-    /// How long the lock still lasts unless the page comes back.
+    /// How long until the lock expires unless the page comes back.
     pub expires_in_ms: u64,
 }
 
-/// How the holder's answer to a request was taken.
+/// The result of the holder's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Answered {
-    /// Whether the lock went to whoever asked.
+    /// Whether the lock was handed over.
     pub handed_over: bool,
-    /// Who has the lock now.
+    /// The holder from now on.
     pub holder: Holder,
 }
 
-/// That the holder knows of a request was taken down.
+/// The answer to a holder that has confirmed a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Told {
@@ -188,7 +188,7 @@ pub struct Told {
     pub ends_in_ms: u64,
 }
 
-/// A short-lived stand-in for a token in the address of an event stream, because `EventSource` sends no headers.
+/// A short-lived replacement for a token in the address of an event stream, because `EventSource` sends no headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Ticket {
@@ -206,13 +206,13 @@ pub struct Ticket {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireBody {
-    /// A UUID v4 that you drew before the first attempt: then a repeated attempt cannot get a second lock.
+    /// A random UUID (version 4) of your own, made before the first attempt, so that you can repeat the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "uuid"))]
     pub lease_id: Option<Secret>,
 }
 
-/// The body of a soft release, and of nothing else: here the lease id is the proof, no token is needed.
+/// The body of a soft release. It needs no token: the lease id authorises it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -227,10 +227,10 @@ pub struct ReleaseBody {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResumeBody {
-    /// The secret that the page kept. It is over once this succeeds.
+    /// The secret that the page has kept. It ends when this call succeeds.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub lease_id: Secret,
-    /// The next one: a UUID v4 that you drew, so that you can repeat the call.
+    /// The next secret: a random UUID (version 4) of your own, so that you can repeat the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "uuid"))]
     pub next_lease_id: Option<Secret>,
@@ -245,7 +245,7 @@ pub struct TakeOverBody {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     #[serde(deserialize_with = "whole")]
     pub fence: u64,
-    /// Why; the holder sees it, and it is kept.
+    /// Why. The holder sees it, and the audit keeps it.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 512, format = "reason"))]
     pub reason: String,
     /// As in an acquire.
@@ -263,7 +263,7 @@ pub struct ForceReleaseBody {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     #[serde(deserialize_with = "whole")]
     pub fence: u64,
-    /// Why; the holder sees it, and it is kept.
+    /// Why. The holder sees it, and the audit keeps it.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 512, format = "reason"))]
     pub reason: String,
 }
@@ -277,30 +277,30 @@ pub struct RequestBody {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     #[serde(deserialize_with = "whole")]
     pub fence: u64,
-    /// What happens when the holder was told and does not answer; `refuse` by default.
+    /// What happens when the holder knows of the request and does not answer; `refuse` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_silence: Option<OnSilenceView>,
-    /// How long the holder has to answer, from when it was told; 30 by default, and at least 6 (a fifth of the TTL) when
-    /// silence grants.
+    /// How long the holder has to answer, from when it knows of the request; 30 by default. At least 6 (a fifth of the TTL)
+    /// when silence grants.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub countdown_seconds: Option<u64>,
-    /// How long the request stands without being repeated; 30 by default, and 60 however much more is asked for.
+    /// How long until the request lapses unless it is repeated; 30 by default, and 60 at most: higher values count as 60.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub patience_seconds: Option<u64>,
-    /// As in an acquire. Repeat the call with the one you sent or got.
+    /// As in an acquire. Repeat the call with the one that you sent or got.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "uuid"))]
     pub lease_id: Option<Secret>,
 }
 
-/// The holder says that it knows of a request.
+/// The holder confirms that it knows of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ToldBody {
-    /// Which one.
+    /// The number of the request.
     #[serde(deserialize_with = "whole")]
     pub request: u64,
 }
@@ -310,10 +310,10 @@ pub struct ToldBody {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AnswerBody {
-    /// Which one.
+    /// The number of the request.
     #[serde(deserialize_with = "whole")]
     pub request: u64,
-    /// Whether to hand over. Save first.
+    /// Whether to hand over. Save before you do.
     pub hand_over: bool,
 }
 
@@ -352,7 +352,7 @@ pub struct HeartbeatOf {
     pub lease_id: Secret,
 }
 
-/// The answers to many heartbeats, in the order in which they were asked.
+/// The answers to many heartbeats, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Heartbeats {
@@ -367,17 +367,17 @@ pub struct HeartbeatResult {
     /// The document.
     #[serde(rename = "roomId")]
     pub room_id: String,
-    /// What the single call would have answered: 200, 403, 404 …
+    /// The status that the single call would have had.
     pub status: u16,
     /// The lock, if it was renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Heartbeat>,
-    /// Otherwise, why not.
+    /// Otherwise the code that the single call would have had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
-/// A whole number. JSON does not tell `7` from `7.0`, and some languages write the latter.
+/// Parses a whole number. JSON does not distinguish `7` from `7.0`, and some languages write the latter.
 pub(super) fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     struct Whole;
     impl serde::de::Visitor<'_> for Whole {
@@ -403,7 +403,7 @@ pub(super) fn whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D:
     from.deserialize_any(Whole)
 }
 
-/// The same, where it may be missing.
+/// The same for an optional number.
 pub(super) fn maybe_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     struct Number(#[serde(deserialize_with = "whole")] u64);
@@ -412,7 +412,7 @@ pub(super) fn maybe_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<O
 
 // --- what happened ---
 
-/// Something that happened to a document's lock.
+/// An event of a document's lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct DocumentEvent {
@@ -425,29 +425,29 @@ pub struct DocumentEvent {
     pub seq: u64,
     /// The fence of the lock concerned.
     pub fence: u64,
-    /// Who holds that lock, or held it.
+    /// The holder of that lock.
     pub holder: Holder,
-    /// How long the lock lasted at that moment unless it was renewed.
+    /// How long until the lock expires unless it is renewed, at the moment of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
     /// Why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<UnlockReason>,
-    /// Who took it, got it, ended it, or asked for it (the subject of their token).
+    /// Who took it, got it, ended it or requested it: the subject of their token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// In their words.
+    /// The reason that they gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What silence means, when somebody asks.
+    /// What the holder's silence means, in a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_silence: Option<OnSilenceView>,
-    /// How long the holder has to answer, once it was told.
+    /// How long the holder has to answer, once it knows of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_in_ms: Option<u64>,
 }
 
-/// What can happen to a document's lock.
+/// The kinds of events of a document's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[allow(missing_docs)] // the same as in `EventKind`
@@ -463,7 +463,7 @@ pub enum EventName {
 }
 
 impl EventName {
-    /// The name, as it stands in a stream.
+    /// The event's name in a stream.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DocumentLocked => "DocumentLocked",
@@ -563,53 +563,53 @@ impl StreamEnd {
     }
 }
 
-/// Something that somebody did to another's lock, as it is kept.
+/// A take-over or a forced release, as the audit keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct AuditEntry {
     /// Its place among all events of the store.
     pub position: u64,
-    /// When it was written down, by the server's wall clock (RFC 3339).
+    /// When it was recorded, by the server's wall clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(format = "date-time"))]
     pub at: String,
     /// What was done.
     pub action: AuditAction,
-    /// To which document.
+    /// The document.
     #[serde(rename = "roomId")]
     pub room_id: String,
     /// The fence of the lock that ended.
     pub fence: u64,
-    /// Who had held it (the subject of their token).
+    /// The holder whose lock ended: the subject of their token.
     pub holder: String,
-    /// Who did it.
+    /// Who did it: the subject of their token.
     pub by: String,
-    /// Why, in their words.
+    /// The reason that they gave.
     pub reason: String,
 }
 
-/// An entry of the audit, and where it stands there.
+/// An entry of the audit, with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct AuditLine {
-    /// Pass it as `after` to see only what came later. It grows, with gaps, and begins anew with a new audit.
+    /// Pass it as `after` to get only later entries. It grows, with gaps, and begins again with a new audit file.
     pub number: u64,
     /// What was done.
     #[serde(flatten)]
     pub entry: AuditEntry,
 }
 
-/// What somebody did to another's lock.
+/// What was done to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditAction {
-    /// Took it.
+    /// It was taken over.
     TakenOver,
-    /// Ended it.
+    /// It was released by force.
     ForceReleased,
 }
 
-/// A page of what was done to others' locks, oldest first.
+/// A page of the audit, oldest entries first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct AuditPage {
@@ -629,37 +629,37 @@ pub struct Problem {
     /// Where to read more.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What went wrong, for people, in the language that was asked for.
+    /// What went wrong, for people, in the language of `Accept-Language`.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What went wrong, for programs. It stays the same over all versions.
+    /// What went wrong, for programs. A code never changes its meaning.
     pub code: String,
-    /// What exactly, and what to do.
+    /// The details, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Who holds the document or works on the job, where that is what went wrong.
+    /// The holder of the document or the worker of the job, where that is why the call was refused.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Why the lease id that was sent is over.
+    /// Why the lease has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
 }
 
-/// Who is in the way.
+/// The holder of a document or the worker of a job that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct Held {
-    /// Who holds the document, or works on the job.
+    /// The holder or worker.
     pub holder: Holder,
-    /// The fence of their lock, to name when you take it over or request it.
+    /// The fence of their lock: name it to take the lock over or to request it.
     pub fence: u64,
-    /// When it runs out unless it is renewed, by the server's wall clock (RFC 3339).
+    /// When it expires unless it is renewed, by the server's wall clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(format = "date-time"))]
     pub expires_at: String,
-    /// The same from now on.
+    /// The same in milliseconds from now.
     pub expires_in_ms: u64,
-    /// Whether it is you, in another tab or worker.
+    /// Whether it is the caller, in another tab or worker.
     pub same_user: bool,
 }
 

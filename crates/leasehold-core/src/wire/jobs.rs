@@ -12,12 +12,12 @@ use super::documents::{Held, Holder, maybe_whole, whole};
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// What a text of a job stands for: the JSON that it is, or else itself.
+/// The JSON value of a job's text: parsed if it is JSON, otherwise the text as a string.
 pub fn value_of(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// The text that stands for a value: [`value_of`] gives the same value again. Equal values have equal texts, whatever the
+/// The text of a JSON value, such that [`value_of`] gives the same value again. Equal values have equal texts, whatever the
 /// order of their fields was.
 pub fn text_of(value: &Value) -> String {
     match value {
@@ -26,27 +26,27 @@ pub fn text_of(value: &Value) -> String {
     }
 }
 
-/// Whether a text can stand for itself: it is not taken for other JSON, and every store can keep it.
+/// Whether a string can be stored as it is: it does not parse as other JSON, and every store accepts it.
 fn is_plain(text: &str) -> bool {
     !text.contains(char::is_control) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err()
 }
 
-/// Where a job stands.
+/// The status of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum JobStatus {
-    /// To be done, and nobody is working on it.
+    /// Waiting for a worker.
     Queued,
-    /// Somebody is working on it.
+    /// A worker is running it.
     Running,
-    /// Done.
+    /// Finished with a result.
     Ready,
-    /// Given up.
+    /// Finished with an error.
     Failed,
 }
 
-/// A job as everybody who may see it sees it.
+/// A job, as shown to every caller who may see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct JobState {
@@ -54,99 +54,99 @@ pub struct JobState {
     pub collection: String,
     /// The id in it.
     pub id: String,
-    /// Where it stands.
+    /// Its status.
     pub status: JobStatus,
     /// What is to be done.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
     pub payload: Value,
-    /// How often somebody began with it.
+    /// How many attempts were begun.
     pub attempts: u32,
-    /// How often somebody may; absent when as often as it takes.
+    /// How many attempts there may be; absent when unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// What it came to, when it is ready or failed.
+    /// Its result or error, once it is finished.
     #[serde(flatten)]
     pub finished: JobFinished,
-    /// Who is working on it, while somebody is.
+    /// The worker that is running it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
 }
 
-/// What a job came to.
+/// The result or the error of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct JobFinished {
-    /// What it came to, when it is ready.
+    /// The result, when it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "any-json"))]
     pub result: Option<Value>,
-    /// Why it was given up, when it has failed.
+    /// The error, when it has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The fence of the attempt that finished it; absent when it was given up after too many attempts.
+    /// The fence of the attempt that finished it; absent when it failed because its attempts were used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_by: Option<u64>,
 }
 
-/// How long an attempt lasts, and when to do what about that. All times but the first count from when you *sent* the
+/// The times of an attempt: when to refresh it, and when to stop. All but the first count from when you *sent* the
 /// request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct JobHold {
-    /// When the attempt runs out unless it is refreshed, by the server's wall clock (RFC 3339).
+    /// When the attempt expires unless it is refreshed, by the server's wall clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(format = "date-time"))]
     pub expires_at: String,
-    /// The same from now on.
+    /// The same in milliseconds from now.
     pub expires_in_ms: u64,
     /// How long a refresh lasts.
     pub ttl_seconds: u64,
     /// When to refresh it.
     pub refresh_after_ms: u64,
-    /// When to stop working, unless a refresh succeeded before: somebody else may begin soon after that.
+    /// When to stop working unless a refresh has succeeded: another worker may begin soon after.
     pub stop_after_ms: u64,
-    /// You, as others see you.
+    /// The caller, as others see it.
     pub holder: Holder,
 }
 
-/// What an attempt to acquire a job came to. Not getting it is no error.
+/// The answer to an acquire. Not acquiring a job is no error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(untagged)]
 pub enum JobAcquired {
-    /// It is yours.
+    /// The job was acquired.
     Granted(Box<JobGranted>),
-    /// It is not.
+    /// It was not.
     Refused(Box<JobRefused>),
 }
 
-/// A job that is yours to do.
+/// A job that was acquired.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct JobGranted {
     /// `true`.
     pub acquired: bool,
-    /// The secret that proves the attempt is yours. Keep it to yourself, and send it with whatever you say about the job.
+    /// The secret of the attempt. Send it with every later call about the job, and nowhere else.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub lease_id: Secret,
-    /// Send it along, too, and pass it on to whatever the work changes, which refuses an older one.
+    /// The fence of the attempt. Send it with every later call; a system that the work changes should refuse lower ones.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub fence: u64,
-    /// How long it is yours.
+    /// The times of the attempt.
     #[serde(flatten)]
     pub hold: JobHold,
-    /// The how-manieth attempt this is.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// How many there may be; absent when as many as it takes.
+    /// How many there may be; absent when unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// Whether whoever had the job before vanished: they may have done part of it.
+    /// Whether the previous attempt expired: its worker may have done part of the job.
     pub recovered: bool,
     /// What is to be done.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
     pub payload: Value,
 }
 
-/// A job that is not yours to do.
+/// A job that was not acquired.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct JobRefused {
@@ -154,12 +154,12 @@ pub struct JobRefused {
     pub acquired: bool,
     /// Why not.
     pub reason: JobRefusal,
-    /// Where the job stands.
+    /// The status of the job.
     pub status: JobStatus,
-    /// What it came to, when it is finished.
+    /// Its result or error, when it is finished.
     #[serde(flatten)]
     pub finished: JobFinished,
-    /// Who is working on it, when it is locked.
+    /// The worker that is running it, when it is locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
 }
@@ -169,23 +169,23 @@ pub struct JobRefused {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobRefusal {
-    /// Nothing is left to be done.
+    /// It is ready or has failed.
     AlreadyFinished,
-    /// Somebody is working on it.
+    /// A worker is running it.
     Locked,
 }
 
-/// What became of an attempt that failed.
+/// The answer to a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 pub struct JobFailed {
-    /// Whether somebody may try again.
+    /// Whether there will be another attempt.
     pub again: bool,
 }
 
 // --- what workers send ---
 
-/// The body that makes a job.
+/// The body of a create.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -193,7 +193,7 @@ pub struct CreateJob {
     /// What is to be done. The same id with another payload is refused.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
     pub payload: Value,
-    /// How often somebody may begin with it; as often as it takes unless given. It stays as it was when the job is there.
+    /// How many attempts there may be; unlimited by default. Has no effect when the job exists.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub max_attempts: Option<u64>,
@@ -204,15 +204,15 @@ pub struct CreateJob {
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireJob {
-    /// A UUID v4 that you drew, so that you can repeat the call: the same one gives the same attempt.
+    /// A random UUID (version 4) of your own, so that you can repeat the call: the same one gives the same attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "uuid"))]
     pub lease_id: Option<Secret>,
-    /// Which worker you are, for others to see; the name in your token unless given.
+    /// The worker's name, shown to others; by default the name in the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64, format = "printable"))]
     pub worker: Option<String>,
-    /// How long the attempt lasts without a refresh; 300 unless given.
+    /// How long the attempt lasts without a refresh; 300 by default.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub ttl_seconds: Option<u64>,
@@ -230,7 +230,7 @@ pub struct RefreshJob {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     #[serde(deserialize_with = "whole")]
     pub fence: u64,
-    /// How long it lasts from now on without a refresh; as long as before unless given.
+    /// How long it lasts from now without a refresh; by default as long as before.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400))]
     pub ttl_seconds: Option<u64>,
@@ -250,7 +250,7 @@ pub struct ReleaseJob {
     pub fence: u64,
 }
 
-/// The job is done.
+/// The body of a complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -262,12 +262,12 @@ pub struct CompleteJob {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     #[serde(deserialize_with = "whole")]
     pub fence: u64,
-    /// What it came to.
+    /// The result.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
     pub result: Value,
 }
 
-/// It did not work.
+/// The body of a fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -279,10 +279,10 @@ pub struct FailJob {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     #[serde(deserialize_with = "whole")]
     pub fence: u64,
-    /// Why, in your words.
+    /// The error.
     #[cfg_attr(feature = "openapi", schema(format = "job-text"))]
     pub error: String,
-    /// Whether somebody should try again, as long as there are attempts left; `true` unless given.
+    /// Whether to try again, if attempts are left; `true` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! The hand-over: requested, told, answered (or met with silence), withdrawn. SPEC section 1, "request hand-over".
+//! The hand-over: requested, told, answered (or met with silence), withdrawn.
 
 use leasehold_core::Ttl;
 use leasehold_core::lease::{Bid, Command, LossReason, OnSilence, Outcome};

@@ -1,4 +1,4 @@
-//! The rules of jobs: the five of the source and their reasons, what finishing means, and what crashes and repeated
+//! The rules of jobs: those of *Job lock: rules* (`docs/sources.md`) and their reasons, what finishing means, and what crashes and repeated
 //! messages must never lead to.
 
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ fn words(outcome: &JobOutcome) -> String {
     }
 }
 
-// --- the source's rules, under its own headings ---
+// --- Job lock: rules ---
 
 #[test]
 fn rule_1_a_missing_job_is_missing() {

@@ -1,4 +1,4 @@
-//! Acquire, renew, release, soft release, resume, take over, withdraw, check: SPEC section 1, row by row.
+//! Acquire, renew, release, soft release, resume, take over, withdraw, check: the rows of each command.
 
 use leasehold_core::event::{EndReason, EventKind};
 use leasehold_core::lease::{Claim, Command, LossReason, OnSilence, Outcome, REMEMBERED, Slot};

@@ -1,4 +1,5 @@
-//! The lock of one tab or program: the whole state diagram of 001 section 1.1 and 000 section 2.2, without IO. It must never
+//! The lock of one tab or program: the whole state diagram of *Project lock states* 1.1 and
+//! *Project lock service* 2.2 (`docs/sources.md`), without IO. It must never
 //! believe that it holds more than a guarded section has committed: the Web Lock is a queue, news are advice, and its own
 //! deadline comes before the folder's.
 

@@ -82,7 +82,7 @@ fn held() -> (Found, Claim) {
     (after(&verdict, &empty(), START), claim)
 }
 
-/// A record as 001 writes it: `leaseId`, `owner` and `expiresAt`.
+/// A record as *Project lock states* 2 has it: `leaseId`, `owner` and `expiresAt`.
 fn members() -> Members {
     Members {
         lease_id: Member::Text("0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b".into()),

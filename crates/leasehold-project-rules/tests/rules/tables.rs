@@ -1,5 +1,5 @@
-//! The case tables of the sources, row by row: 000 section 6, 001 section 4, 002 section 8. What each tab's subscribers
-//! hear is kept in `snapshots/`, in all three dialects; `UPDATE_SNAPSHOTS=1` writes them anew.
+//! The case tables of the sources, row by row: *Project lock service* 6, *Project lock states* 4, *AutoSave* 8
+//! (`docs/sources.md`). What each tab's subscribers hear is kept in `snapshots/`, in all three dialects; `UPDATE_SNAPSHOTS=1` writes them anew.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn snapshot(name: &str, world: &World, tab: usize) {
     assert!(known == heard, "{path} has changed; it is now:\n{heard}");
 }
 
-// --- 000 section 6 ---
+// --- Project lock service 6 ---
 
 #[test]
 fn tc_01_web_lock_granted() {
@@ -136,7 +136,7 @@ fn tc_07_an_expired_lease_is_noticed_and_must_be_acquired_anew() {
     snapshot("tc_07", &world, 0);
 }
 
-// --- 001 section 4 ---
+// --- Project lock states 4 ---
 
 #[test]
 fn case_1_web_lock_acquire_renew_release() {
@@ -259,7 +259,7 @@ fn case_6_a_long_task_is_kept_alive_and_interrupted_when_the_lock_is_lost() {
     assert_eq!(world.types(0, "lock").iter().filter(|kind| *kind == "lock:readonly-entered").count(), 1);
 }
 
-// --- 002 section 8 ---
+// --- AutoSave 8 ---
 
 #[test]
 fn normal_acquire_renew_release_with_a_heartbeat_of_ten_seconds() {

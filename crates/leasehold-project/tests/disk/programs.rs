@@ -169,7 +169,8 @@ fn nothing_is_saved_outside_of_the_project() {
     assert!(guard.is_held(), "a bad name is no reason to lose the project");
 }
 
-/// `browser.lock.json` is what the npm package wrote, at the beginning of 2026; the others are the shapes of 000 and 002.
+/// `browser.lock.json` is what the npm package wrote, at the beginning of 2026; the others are the shapes of
+/// *Project lock service* 7 and *AutoSave* 3.3.
 #[test]
 fn a_browsers_lock_that_was_copied_to_disk_is_understood() {
     let now = Clock::now(&SystemClock).wall.as_millis();

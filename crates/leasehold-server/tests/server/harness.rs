@@ -18,7 +18,7 @@ use tower::ServiceExt;
 
 pub const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
-/// Noon of the day on which the source document's examples take place.
+/// Noon, when the examples of *Document lock* 5 begin.
 pub const NOON: u64 = 1_767_268_800_000;
 
 /// tokio's clock as a store's.

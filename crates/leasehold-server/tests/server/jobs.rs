@@ -1,4 +1,4 @@
-//! Jobs over HTTP, on virtual time: the test list of the source document, lost answers, late words, attempts and resets,
+//! Jobs over HTTP, on virtual time: the list of *Job lock: tests* (`docs/sources.md`), lost answers, late words, attempts and resets,
 //! with workers that know nothing but HTTP.
 
 use axum::http::Method;
@@ -32,7 +32,7 @@ async fn say(user: &User, what: &str, grant: &Value, more: Value) -> Answer {
     user.post(&format!("{JOB}/{what}"), body).await
 }
 
-// --- the source's list ---
+// --- Job lock: tests ---
 
 #[tokio::test(start_paused = true)]
 async fn the_first_acquire_succeeds() {

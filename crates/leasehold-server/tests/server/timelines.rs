@@ -1,4 +1,4 @@
-//! The scenarios and timelines of the source document, sections 5 and 7, to the second, with callers that know nothing
+//! The scenarios and timelines of *Document lock* 5 and *Document lock* 7 (`docs/sources.md`), to the second, with callers that know nothing
 //! but HTTP.
 
 use serde_json::{Value, json};

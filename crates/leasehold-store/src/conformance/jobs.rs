@@ -1,4 +1,4 @@
-//! What every store must do with jobs: the test list of the source, and what crashes and lost answers must not lead to.
+//! What every store must do with jobs: the list of *Job lock: tests* (`docs/sources.md`), and what crashes and lost answers must not lead to.
 
 use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
 use leasehold_core::lease::LossReason;

@@ -31,7 +31,7 @@ pub(super) type Changes = BTreeMap<String, Option<ValueType>>;
 const ENDED_KEPT: usize = 20;
 
 /// Who holds a lock whose owner cannot be shown.
-const UNREADABLE_OWNER: &str = "somebody";
+const UNREADABLE_OWNER: &str = "unknown";
 
 /// A fence that no attempt has: ours follow the clock.
 const NOBODYS: Fence = Fence::MIN;

@@ -1,4 +1,4 @@
-//! Firestore: the laws that a document can hold, the source's five rules, what other programs leave in a document, and
+//! Firestore: the laws that a document can hold, the five of *Job lock: rules* (`docs/sources.md`), what other programs leave in a document, and
 //! lost answers. All of it against Google's emulator.
 
 pub mod emulator;
@@ -262,7 +262,7 @@ async fn law_02_fences_grow_when_a_document_is_deleted_and_made_anew() {
     assert!(after > before, "{before} {after}");
 }
 
-/// Another program follows the source alone: it writes an owner and an expiry, and knows nothing of attempts.
+/// Another program follows *Job lock: rules* alone: it writes an owner and an expiry, and knows nothing of attempts.
 #[tokio::test]
 async fn law_05_a_lock_that_another_program_took_since_is_not_ours_any_more() {
     let bench = bench!();

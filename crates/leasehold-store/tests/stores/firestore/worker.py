@@ -1,4 +1,4 @@
-"""A worker in another language, as the source describes it: it knows lockOwner, lockExpiresAt and status, and no more.
+"""A worker in another language, as Job lock (docs/sources.md) describes it: it knows lockOwner, lockExpiresAt and status, and no more.
 
 worker.py PROJECT acquire|release|finish COLLECTION/ID OWNER [TTL_SECONDS], with FIRESTORE_EMULATOR_HOST set.
 Prints what came of it as JSON.
