@@ -2,10 +2,13 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 349873464;
+export const FINGERPRINT = 3943064944;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
+
+/** The names of the files of the lock; a fence follows the last one. */
+export const FILES = { lock: '.lock', temporary: '.lock.tmp', guard: '.lock.guard', held: '.lock.held.' } as const;
 
 /** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */
 export const REQUESTS = {
@@ -81,11 +84,17 @@ export const REQUESTS = {
   },
   /** Looks again whether the project is free. */
   refresh: {},
-  /** May the holder of this lease begin to save under this path? */
+  /** May the holder of this lease save under this path? Asked before the file is prepared. */
   claim: {
     leaseId: 'text',
     fence: 'whole',
     path: 'text',
+  },
+  /** Lets the file that was prepared take its place, if the lease is still good. */
+  save: {
+    call: 'small',
+    leaseId: 'text',
+    fence: 'whole',
   },
   /** The time of the last answer's `timeoutMs` has come. */
   timeout: {},
@@ -105,18 +114,21 @@ export const REQUESTS = {
     owner: 'text?',
     why: 'text?',
   },
-  /** A section that the machine asked for was entered, and this is the text of the guard. */
-  section: {
-    ticket: 'small',
-    guard: 'text',
+  /** The step was done. This and the following report the step that the effect `io` asked for. */
+  ioDone: {},
+  /** The step failed. */
+  ioFailed: {
+    said: 'text',
   },
-  /** A section was entered to save. */
-  saveSection: {
-    leaseId: 'text',
-    fence: 'whole',
-    guard: 'text',
+  /** Another tab has the guard open. */
+  guardBusy: {},
+  /** There is no guard to look under. */
+  guardAbsent: {},
+  /** The text of the guard. */
+  guardRead: {
+    text: 'text',
   },
-  /** There is no `.lock`. This, or one of the next three, follows `Section` and `SaveSection`. */
+  /** There is no `.lock`. */
   lockMissing: {},
   /** `.lock` has these members. */
   lockRead: {
@@ -142,24 +154,9 @@ export const REQUESTS = {
     modified: 'whole?',
     said: 'text',
   },
-  /** The held file was looked at. */
-  decide: {
+  /** The held file is closed, open in some tab, or nobody knows. */
+  heldProbed: {
     held: ['unknown', 'free', 'busy'],
-  },
-  /** All steps of the section were done. */
-  guarded: {
-    ticket: 'small',
-  },
-  /** A step of the section failed. */
-  ioError: {
-    ticket: 'small',
-    kind: ['guard-busy', 'open', 'read', 'write'],
-    said: 'text',
-  },
-  /** A save failed. */
-  saveFailed: {
-    kind: ['guard-busy', 'open', 'read', 'write'],
-    said: 'text',
   },
 } as const;
 
@@ -171,8 +168,7 @@ export type StrategyWord = 'web-lock' | 'file-lock';
 
 export type GuaranteeWord = 'exclusive' | 'tab-exclusive' | 'advisory';
 
-/** Something that the shell is to do. What is wanted in a guarded section and what it came to stay on this side of the
- * border. */
+/** Something that the page is to do. */
 export type EffectView =
   /** Request the Web Lock, and report by `webLock`. */
   | {
@@ -188,11 +184,11 @@ export type EffectView =
     /** The number of the request. */
     readonly ticket: number;
   }
-  /** Run a guarded section. */
+  /** Do one step in the folder, and report by the request that the step names. There is at most one at a time. */
   | {
-    readonly do: 'guarded';
-    /** The number to report under. */
-    readonly ticket: number;
+    readonly do: 'io';
+    /** What to do. */
+    readonly step: StepView;
   }
   /** Tell the subscribers. */
   | {
@@ -215,23 +211,55 @@ export type EffectView =
     readonly lease?: ProjectLeaseView;
     /** The error. */
     readonly error?: ErrorView;
+  }
+  /** Answer a save: with an error, or without if the file was replaced. */
+  | {
+    readonly do: 'saved';
+    /** The number of the call. */
+    readonly call: number;
+    /** The error. */
+    readonly error?: ErrorView;
+    /** Whether the folder failed, and the lease may still be good. */
+    readonly folderFailed: boolean;
   };
 
-/** Something to be done in the folder, under the guard. */
+/** One thing to be done in the folder. Unless it says otherwise it is reported by `ioDone`; any may be reported by
+ * `ioFailed`. */
 export type StepView =
+  /** Try once to open the guard exclusively, and make it if it is missing: `ioDone` or `guardBusy`. To look, make nothing:
+   * `guardAbsent`. */
+  | {
+    readonly do: 'takeGuard';
+    /** Whether it is only for a look. */
+    readonly look: boolean;
+  }
+  /** Read the guard: `guardRead`. */
+  | {
+    readonly do: 'readGuard';
+  }
+  /** Read `.lock`: `lockMissing`, `lockRead`, `lockDamaged` or `lockUnreadable`. */
+  | {
+    readonly do: 'readLock';
+  }
+  /** Try to open a held file exclusively, and close it again: `heldProbed`. */
+  | {
+    readonly do: 'probeHeld';
+    /** Its fence. */
+    readonly fence: number;
+  }
   /** Write this into the guard, in place, and flush it. */
   | {
-    readonly do: 'storeFence';
+    readonly do: 'writeGuard';
     /** The text. */
     readonly text: string;
   }
-  /** Create and open a held file exclusively, and keep it open. The section goes on if this fails. */
+  /** Create a held file, open it exclusively and keep it open. */
   | {
     readonly do: 'openHeld';
-    /** Its name. */
-    readonly name: string;
+    /** Its fence. */
+    readonly fence: number;
   }
-  /** Write `.lock` as a whole; `held` only if the held file of this section could be opened. */
+  /** Write `.lock` as a whole. */
   | {
     readonly do: 'writeLock';
     /** What it says. */
@@ -241,17 +269,33 @@ export type StepView =
   | {
     readonly do: 'removeLock';
   }
-  /** Close a held file and remove it. The section goes on if this fails. */
+  /** Let the file that was prepared for a save take its place. */
+  | {
+    readonly do: 'save';
+    /** The number of the call. */
+    readonly call: number;
+  }
+  /** Close a held file and remove it. */
   | {
     readonly do: 'closeHeld';
-    /** Its name. */
-    readonly name: string;
+    /** Its fence. */
+    readonly fence: number;
   }
-  /** Remove every held file that no tab has open. The section goes on if this fails. */
+  /** Close a held file and leave it there. */
+  | {
+    readonly do: 'dropHeld';
+    /** Its fence. */
+    readonly fence: number;
+  }
+  /** Remove every held file that no tab has open. */
   | {
     readonly do: 'sweepHeld';
-    /** All but this one. */
-    readonly keep: string;
+    /** All but the one of this fence. */
+    readonly keep: number;
+  }
+  /** Close the guard. */
+  | {
+    readonly do: 'dropGuard';
   };
 
 /** `.lock`, to be printed. Times are in milliseconds since 1970. */
@@ -357,10 +401,6 @@ export interface Answer {
   readonly effects?: readonly EffectView[];
   /** When to come back with `timeout`, from now. */
   readonly timeoutMs?: number;
-  /** The fence whose held file is to be looked at. */
-  readonly probe?: number;
-  /** What to do in the section, in this order. */
-  readonly steps?: readonly StepView[];
   /** Why nothing may be saved. */
   readonly error?: ErrorView;
 }

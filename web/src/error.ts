@@ -17,7 +17,7 @@ export interface ErrorView {
   readonly cause?: ErrorView;
 }
 
-/** What an error is made of. */
+/** The properties of an error. */
 export interface ErrorParams {
   readonly code: ProjectLockErrorCode;
   readonly retryable: boolean;
@@ -40,15 +40,15 @@ export class ProjectLockError extends Error {
   }
 }
 
-/** The lock was not got. */
+/** The project was not acquired. */
 export class LockAcquisitionError extends ProjectLockError {}
-/** It is somebody else's. */
+/** Another tab or program holds the project. */
 export class LockConflictError extends ProjectLockError {}
-/** It was not kept. */
+/** The lease was not renewed. */
 export class LockRenewalError extends ProjectLockError {}
-/** It was not given back. */
+/** The lease was not released. */
 export class LockReleaseError extends ProjectLockError {}
-/** Nothing that can be tried again would help. */
+/** A retry would not help. */
 export class LockIrrecoverableError extends ProjectLockError {}
 
 const CLASSES: Record<string, typeof ProjectLockError> = {
@@ -64,7 +64,7 @@ export function errorOf(view: ErrorView): ProjectLockError {
   return error;
 }
 
-/** The view of an error, which can be sent. */
+/** The view of an error, which `postMessage` can send. */
 export function viewOf({ name, code, retryable, operation, message, cause }: ProjectLockError): ErrorView {
   const view = { name, code, retryable, operation, message };
   if (cause === undefined) return view;

@@ -1,4 +1,4 @@
-// Events on their way from the rules to those who subscribed.
+// Publishes the events of the rules to the subscribers, each in its dialect.
 
 import type { DialectsView, ProjectEventView } from './border.js';
 import { errorOf } from './error.js';
@@ -6,11 +6,11 @@ import type { Dialect, ProjectLockEvent, ProjectLockEventListener, ProjectLockSu
 
 const DIALECTS: readonly Dialect[] = ['lock', 'service', 'autosave'];
 
-/** Those who subscribed. */
+/** The subscribers. */
 export class Listeners {
   readonly #all = new Set<{ listener: (event: never) => void; dialect: Dialect }>();
 
-  /** Somebody wants to hear. */
+  /** Adds a subscriber. */
   add<In extends Dialect>(listener: ProjectLockEventListener<In>, dialect: Dialect = 'lock'): ProjectLockSubscription {
     const entry = { listener, dialect };
     if (!DIALECTS.includes(dialect)) {
@@ -20,16 +20,16 @@ export class Listeners {
     return { unsubscribe: () => { this.#all.delete(entry); } };
   }
 
-  /** Tells everybody. */
-  tell(told: DialectsView): void {
+  /** Publishes an event to all subscribers. */
+  publish(event: DialectsView): void {
     for (const { listener, dialect } of [...this.#all]) {
-      for (const view of [told[dialect] ?? []].flat()) tellOne(listener, view);
+      for (const view of [event[dialect] ?? []].flat()) publishTo(listener, view);
     }
   }
 }
 
-/** Tells one listener. If it throws, that keeps nobody from hearing, and is reported as any uncaught error is. */
-export function tellOne(listener: (event: never) => void, view: ProjectEventView): void {
+/** Calls one subscriber. An exception from it does not reach the others; it is reported like any uncaught error. */
+export function publishTo(listener: (event: never) => void, view: ProjectEventView): void {
   try {
     listener(eventOf<never>(view));
   } catch (error) {

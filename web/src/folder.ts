@@ -1,258 +1,234 @@
-// The files of one project folder. It reads and writes what it is told to, inside the guard: an exclusive access handle on
-// `.lock.guard`, which the browser takes back when a tab dies. It decides nothing about leases, and writes nowhere else.
+// The files of one project folder: does the steps that the rules ask for, one at a time, and prepares saves. The guard is an
+// exclusive access handle on `.lock.guard`, which the browser takes back when a tab dies. It decides nothing: in which order
+// steps come, what may fail and how long to wait for the guard is crates/leasehold-project-rules/src/section.rs.
 
-import type { StepView } from './border.js';
-import { printLock, readLock, type Members } from './lockfile.js';
-import type { AccessHandle, Clock, Directory, FileHandle } from './ports.js';
-
-/** How long to try for the guard before the caller is told. A guarded section takes milliseconds. */
-const GUARD_PATIENCE_MS = 2000;
-/** Between two tries: doubled up to this, and spread, so that tabs do not try in step. */
-const LONGEST_PAUSE_MS = 16;
+import { FILES, type StepView } from './border.js';
+import { printLock, readLock } from './lockfile.js';
+import type { AccessHandle, Directory, FileHandle } from './ports.js';
+import type { Request } from './wasm.js';
 
 /** What is written. */
 export type Bytes = Uint8Array<ArrayBuffer>;
 
-/** What the names of held files begin with. */
-const HELD = '.lock.held.';
-/** What the names of files begin with that are being saved; their fence follows. */
+/** What came of a step: the request that reports it. */
+export type Reply = { [Name in ReplyName]: readonly [name: Name, fields: Request<Name>] }[ReplyName];
+type ReplyName =
+  | 'ioDone' | 'ioFailed' | 'guardBusy' | 'guardAbsent' | 'guardRead' | 'heldProbed'
+  | 'lockMissing' | 'lockRead' | 'lockDamaged' | 'lockUnreadable';
+
+const DONE: Reply = ['ioDone', {}];
+
+/** The beginning of the name of a file that is being saved; the fence of its lease follows. */
 const SAVE = '.lock.save.';
 
-/** `.lock`, as it was found: null if there is none; without members if it is damaged. */
-export type LockFile =
-  | null
-  | { readonly modified: number; readonly members: Members | null }
-  | { readonly modified?: number; readonly said: string };
-
-/** What was found under the guard. */
-export interface Found {
-  readonly guard: string;
-  readonly lock: LockFile;
-}
-
-/** The steps after whose failure a section goes on. */
-const MAY_FAIL: readonly StepView['do'][] = ['openHeld', 'closeHeld', 'sweepHeld'];
-
-/** What could not be done. */
-export type Trouble = 'guard-busy' | 'open' | 'read' | 'write';
-
-/** Something in the folder could not be done. */
-export class FolderError extends Error {
-  constructor(readonly kind: Trouble, cause: unknown) {
-    super(cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause), { cause });
-  }
+/** The guard, from `takeGuard` to `dropGuard`. */
+interface Guard {
+  readonly folder: Directory;
+  readonly file: FileHandle;
+  /** None where there are no access handles, and the lease is advice. */
+  readonly handle: AccessHandle | null;
 }
 
 /** One project folder, as one tab sees it. */
 export class ProjectFolder {
   readonly #root: Directory;
   readonly #path: readonly string[];
-  readonly #clock: Clock;
   readonly #guarded: boolean;
-  readonly #held = new Map<string, AccessHandle>();
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #held = new Map<number, AccessHandle>();
+  #guard: Guard | null = null;
+  /** Lets the prepared file take its place. */
+  #swap: (() => Promise<void>) | undefined;
   #lastSave: Promise<unknown> = Promise.resolve();
+  /** The first error since the guard was last taken. */
+  failure: unknown;
 
-  constructor(root: Directory, path: readonly string[], clock: Clock, guarded: boolean) {
+  constructor(root: Directory, path: readonly string[], guarded: boolean) {
     this.#root = root;
     this.#path = path;
-    this.#clock = clock;
     this.#guarded = guarded;
   }
 
-  /** Runs `work` while no other tab, and nothing else in this one, is in a section of this folder. */
-  guarded<T>(work: (section: Section) => Promise<T>): Promise<T> {
-    const turn = this.#last.then(() => this.#enter(work));
-    this.#last = turn.catch(() => {});
-    return turn;
+  /** Does a step. */
+  async do(step: StepView): Promise<Reply> {
+    if (step.do === 'takeGuard') this.failure = undefined;
+    try {
+      return await this.#do(step) ?? DONE;
+    } catch (error) {
+      this.failure ??= error;
+      return ['ioFailed', { said: textOf(error) }];
+    }
   }
 
-  /** Replaces a file if `check` does not object, in the section in which it is swapped. One after the other: of two saves of
-   * a file, the later call is what stays. */
-  save(path: string, fence: number, data: Bytes, check: (section: Section) => Promise<void>): Promise<void> {
-    const turn = this.#lastSave.then(() => this.#save(path, `${SAVE}${fence}`, data, check));
+  /** Prepares a file, and lets `commit` bring about the step that swaps it. Saves come one after the other, so that of two
+   * saves of a file the later call is what stays. */
+  save(path: string, fence: number, data: Bytes, commit: () => Promise<unknown>): Promise<void> {
+    const turn = this.#lastSave.then(() => this.#save(path, `${SAVE}${fence}`, data, commit));
     this.#lastSave = turn.catch(() => {});
     return turn;
   }
 
-  /** Writes it aside without the guard: a large file must not keep the other tabs waiting. */
-  async #save(path: string, aside: string, data: Bytes, check: (section: Section) => Promise<void>): Promise<void> {
-    const folder = await opening(() => this.#open());
+  /** Writes the file aside without the guard: a large one must not keep the other tabs waiting. */
+  async #save(path: string, aside: string, data: Bytes, commit: () => Promise<unknown>): Promise<void> {
+    const folder = await this.#open(true);
     const names = path.split('/');
     const name = names.pop() ?? '';
     try {
-      const target = await kind('write', () => into(folder, names));
-      const file = await kind('write', () => folder.getFileHandle(aside, { create: true }));
-      await kind('write', () => fill(file, data));
-      await this.guarded(async (section) => {
-        await check(section);
-        await kind('write', () => takePlace(folder, file, target, name));
-      });
+      const target = await into(folder, names, true);
+      const file = await folder.getFileHandle(aside, { create: true });
+      await fill(file, data);
+      this.#swap = () => takePlace(folder, file, target, name);
+      await commit();
     } catch (error) {
       await remove(folder, aside).catch(() => {});
       throw error;
-    }
-  }
-
-  async #enter<T>(work: (section: Section) => Promise<T>): Promise<T> {
-    const folder = await opening(() => this.#open());
-    const file = await opening(() => folder.getFileHandle('.lock.guard', { create: true }));
-    const guard = await this.#guard(file);
-    try {
-      return await work(new Section(folder, file, guard, this.#held));
     } finally {
-      guard?.close();
+      this.#swap = undefined;
     }
   }
 
-  #open(): Promise<Directory> {
-    return into(this.#root, this.#path);
-  }
-
-  /** The guard; null where it is known that there is none, and the lease is advice. It is never left out otherwise. */
-  async #guard(file: FileHandle): Promise<AccessHandle | null> {
-    if (!this.#guarded) return null;
-    const end = this.#clock.monotonic() + GUARD_PATIENCE_MS;
-    for (let pause = 1; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
-      const handle = await opening(() => openUnlessBusy(file));
-      if (handle) return handle;
-      if (this.#clock.monotonic() >= end) throw new FolderError('guard-busy', 'another tab is in .lock.guard');
-      await new Promise<void>((resolve) => { this.#clock.after(pause * (0.5 + Math.random()), resolve); });
+  #do(step: StepView): Promise<Reply | void> {
+    switch (step.do) {
+      case 'takeGuard': return this.#takeGuard(step.look);
+      case 'readGuard': return this.#readGuard();
+      case 'readLock': return this.#readLock();
+      case 'probeHeld': return this.#probeHeld(step.fence);
+      case 'writeGuard': return this.#writeGuard(step.text);
+      case 'openHeld': return this.#openHeld(step.fence);
+      case 'writeLock': return this.#writeLock(printLock(step.record));
+      case 'removeLock': return this.#remove(FILES.lock);
+      case 'save': return this.#swapIn();
+      case 'closeHeld': return this.#closeHeld(step.fence);
+      case 'dropHeld': return this.#dropHeld(step.fence);
+      case 'sweepHeld': return this.#sweepHeld(step.keep);
+      case 'dropGuard': return this.#dropGuard();
     }
   }
-}
 
-/** What can be done while one is alone. */
-export class Section {
-  readonly #folder: Directory;
-  readonly #guardFile: FileHandle;
-  readonly #guard: AccessHandle | null;
-  readonly #held: Map<string, AccessHandle>;
-  #holds = true;
-
-  /** @internal */
-  constructor(folder: Directory, guardFile: FileHandle, guard: AccessHandle | null, held: Map<string, AccessHandle>) {
-    this.#folder = folder;
-    this.#guardFile = guardFile;
-    this.#guard = guard;
-    this.#held = held;
+  async #open(create = false): Promise<Directory> {
+    return this.#guard?.folder ?? into(this.#root, this.#path, create);
   }
 
-  /** Reads `.lock` and the guard. */
-  async read(): Promise<Found> {
-    return { guard: await kind('read', () => this.#guardText()), lock: await this.#readLock() };
-  }
-
-  async #readLock(): Promise<LockFile> {
-    let times = {};
+  async #takeGuard(look: boolean): Promise<Reply> {
+    const create = !look;
+    let [folder, file]: [Directory?, FileHandle?] = [];
     try {
-      const file = await (await this.#folder.getFileHandle('.lock')).getFile();
-      const modified = Math.floor(file.lastModified);
-      times = { modified };
-      return { modified, members: readLock(new Uint8Array(await file.arrayBuffer())) };
+      folder = await this.#open(create);
+      file = await folder.getFileHandle(FILES.guard, { create });
     } catch (error) {
-      return nameOf(error) === 'NotFoundError' ? null : { ...times, said: String(error) };
-    }
-  }
-
-  /** Whether the tab that opened the held file of `fence` still has it open. */
-  async probe(fence: number): Promise<'free' | 'busy' | 'unknown'> {
-    const name = `${HELD}${fence}`;
-    try {
-      const file = await this.#folder.getFileHandle(name);
-      if (!file.createSyncAccessHandle) return 'unknown';
-      const handle = await openUnlessBusy(file);
-      handle?.close();
-      return handle ? 'free' : 'busy';
-    } catch {
-      return 'unknown';
-    }
-  }
-
-  /** Does the steps in order. If one fails that may not, the held files that they name are closed, and stay: should `.lock`
-   * name one after all, it shows that its holder is gone. */
-  async perform(steps: readonly StepView[]): Promise<void> {
-    try {
-      for (const step of steps) await kind('write', () => this.#step(step));
-    } catch (error) {
-      for (const step of steps) if (step.do === 'openHeld' || step.do === 'closeHeld') this.#close(step.name);
+      if (look && nameOf(error) === 'NotFoundError') return ['guardAbsent', {}];
       throw error;
     }
+    const handle = this.#guarded ? await openUnlessBusy(file) : null;
+    if (this.#guarded && !handle) return ['guardBusy', {}];
+    this.#guard = { folder, file, handle };
+    return DONE;
   }
 
-  async #step(step: StepView): Promise<void> {
+  async #dropGuard(): Promise<void> {
+    this.#guard?.handle?.close();
+    this.#guard = null;
+  }
+
+  async #readGuard(): Promise<Reply> {
+    const { file, handle } = this.#theGuard();
+    if (!handle) return ['guardRead', { text: await (await file.getFile()).text() }];
+    const bytes = new Uint8Array(handle.getSize());
+    handle.read(bytes, { at: 0 });
+    return ['guardRead', { text: new TextDecoder().decode(bytes) }];
+  }
+
+  async #writeGuard(text: string): Promise<void> {
+    const { file, handle } = this.#theGuard();
+    if (handle) write(handle, encode(text));
+    else await fill(file, encode(text));
+  }
+
+  #theGuard(): Guard {
+    if (!this.#guard) throw new Error('the guard was not taken');
+    return this.#guard;
+  }
+
+  async #readLock(): Promise<Reply> {
+    let times = {};
     try {
-      await this.#do(step);
+      const file = await (await (await this.#open()).getFileHandle(FILES.lock)).getFile();
+      const modified = Math.floor(file.lastModified);
+      times = { modified };
+      const lock = readLock(new Uint8Array(await file.arrayBuffer()));
+      return lock ? ['lockRead', { modified, lock }] : ['lockDamaged', { modified }];
     } catch (error) {
-      if (!MAY_FAIL.includes(step.do)) throw error;
-      if (step.do === 'openHeld') this.#holds = false;
+      if (nameOf(error) === 'NotFoundError') return ['lockMissing', {}];
+      // A folder in its place: no file can take that, however old it gets.
+      if (nameOf(error) === 'TypeMismatchError') throw error;
+      return ['lockUnreadable', { ...times, said: String(error) }];
     }
-  }
-
-  #do(step: StepView): Promise<void> {
-    switch (step.do) {
-      case 'storeFence': return this.#storeGuard(step.text);
-      case 'openHeld': return this.#openHeld(step.name);
-      case 'writeLock': return this.#writeLock(printLock({ ...step.record, held: step.record.held && this.#holds }));
-      case 'removeLock': return remove(this.#folder, '.lock');
-      case 'closeHeld': return this.#closeHeld(step.name);
-      case 'sweepHeld': return this.#sweepHeld(step.keep);
-    }
-  }
-
-  async #guardText(): Promise<string> {
-    if (!this.#guard) return (await this.#guardFile.getFile()).text();
-    const bytes = new Uint8Array(this.#guard.getSize());
-    this.#guard.read(bytes, { at: 0 });
-    return new TextDecoder().decode(bytes);
-  }
-
-  async #storeGuard(text: string): Promise<void> {
-    if (this.#guard) write(this.#guard, encode(text));
-    else await fill(this.#guardFile, encode(text));
   }
 
   async #writeLock(text: string): Promise<void> {
-    const file = await this.#folder.getFileHandle('.lock.tmp', { create: true });
+    const folder = await this.#open();
+    const file = await folder.getFileHandle(FILES.temporary, { create: true });
     await fill(file, encode(text));
-    await takePlace(this.#folder, file, this.#folder, '.lock');
+    await takePlace(folder, file, folder, FILES.lock);
   }
 
-  async #openHeld(name: string): Promise<void> {
-    if (this.#held.has(name)) return;
-    const file = await this.#folder.getFileHandle(name, { create: true });
+  async #swapIn(): Promise<void> {
+    if (!this.#swap) throw new Error('no file was prepared');
+    await this.#swap();
+  }
+
+  async #remove(name: string): Promise<void> {
+    await remove(await this.#open(), name);
+  }
+
+  /** Whether the tab that opened the held file still has it open. */
+  async #probeHeld(fence: number): Promise<Reply> {
+    const file = await (await this.#open()).getFileHandle(held(fence));
+    if (!file.createSyncAccessHandle) return ['heldProbed', { held: 'unknown' }];
+    const handle = await openUnlessBusy(file);
+    handle?.close();
+    return ['heldProbed', { held: handle ? 'free' : 'busy' }];
+  }
+
+  async #openHeld(fence: number): Promise<void> {
+    if (this.#held.has(fence)) return;
+    const file = await (await this.#open()).getFileHandle(held(fence), { create: true });
     if (!file.createSyncAccessHandle) throw new DOMException('no access handles', 'NotSupportedError');
-    this.#held.set(name, await file.createSyncAccessHandle());
+    this.#held.set(fence, await file.createSyncAccessHandle());
   }
 
-  async #closeHeld(name: string): Promise<void> {
-    this.#close(name);
-    await remove(this.#folder, name);
+  async #closeHeld(fence: number): Promise<void> {
+    await this.#dropHeld(fence);
+    await this.#remove(held(fence));
   }
 
-  #close(name: string): void {
-    this.#held.get(name)?.close();
-    this.#held.delete(name);
+  async #dropHeld(fence: number): Promise<void> {
+    this.#held.get(fence)?.close();
+    this.#held.delete(fence);
   }
 
-  /** Removes what dead tabs left: their held files, and what they were saving. */
-  async #sweepHeld(keep: string): Promise<void> {
-    const keeps = [keep, SAVE + keep.slice(HELD.length)];
-    for await (const name of this.#folder.keys?.() ?? []) {
-      const isOurs = name.startsWith(HELD) || name.startsWith(SAVE);
-      // A file that somebody has open cannot be removed.
-      if (isOurs && !keeps.includes(name)) await remove(this.#folder, name).catch(() => {});
+  /** Removes what dead tabs left: their held files, and the files that they were saving. */
+  async #sweepHeld(keep: number): Promise<void> {
+    const folder = await this.#open();
+    const keeps = [held(keep), `${SAVE}${keep}`];
+    for await (const name of folder.keys?.() ?? []) {
+      const isOurs = name.startsWith(FILES.held) || name.startsWith(SAVE);
+      // A file that some tab has open cannot be removed.
+      if (isOurs && !keeps.includes(name)) await remove(folder, name).catch(() => {});
     }
   }
 }
 
-async function into(folder: Directory, names: readonly string[]): Promise<Directory> {
+function held(fence: number): string {
+  return `${FILES.held}${fence}`;
+}
+
+async function into(folder: Directory, names: readonly string[], create: boolean): Promise<Directory> {
   let at = folder;
-  for (const name of names) at = await at.getDirectoryHandle(name, { create: true });
+  for (const name of names) at = await at.getDirectoryHandle(name, { create });
   return at;
 }
 
-/** Replaces what is in an open file. A write may take less than it is given: what is missing must not become zeros. */
+/** Replaces the content of an open file. A write may take less than it is given: what is missing must not become zeros. */
 function write(handle: AccessHandle, bytes: Bytes): void {
   for (let at = 0; at < bytes.length;) {
     const count = handle.write(bytes.subarray(at), { at });
@@ -263,7 +239,7 @@ function write(handle: AccessHandle, bytes: Bytes): void {
   handle.flush();
 }
 
-/** Replaces what is in a file. */
+/** Replaces the content of a file. */
 async function fill(file: FileHandle, bytes: Bytes): Promise<void> {
   if (!file.createSyncAccessHandle) return stream(file, bytes);
   const handle = await file.createSyncAccessHandle();
@@ -304,7 +280,7 @@ async function remove(folder: Directory, name: string): Promise<void> {
   }
 }
 
-/** An exclusive handle, or null while somebody else has one. */
+/** An exclusive handle, or null while another tab has one. */
 async function openUnlessBusy(file: FileHandle): Promise<AccessHandle | null> {
   try {
     if (file.createSyncAccessHandle) return await file.createSyncAccessHandle();
@@ -316,21 +292,12 @@ async function openUnlessBusy(file: FileHandle): Promise<AccessHandle | null> {
   throw new DOMException('there are no access handles here', 'NotSupportedError');
 }
 
-function opening<T>(work: () => Promise<T>): Promise<T> {
-  return kind('open', work);
-}
-
-/** Does something, and says what it was if it fails. */
-async function kind<T>(trouble: Trouble, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (cause) {
-    throw cause instanceof FolderError ? cause : new FolderError(trouble, cause);
-  }
-}
-
 function nameOf(error: unknown): string {
   return error instanceof Error || error instanceof DOMException ? error.name : '';
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
 }
 
 function encode(text: string): Bytes {

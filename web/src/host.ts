@@ -1,15 +1,15 @@
-// The other end of a page's calls: hosts one project lock, and only passes on what is said.
+// The Worker's end of a page's calls: owns one project lock, and forwards calls, answers and events.
 
 import { ProjectLockError, viewOf } from './error.js';
 import { createProjectLock } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import { setWasm } from './wasm.js';
 
-/** Hosts a lock whose answers go to `send`; answers what is to hear the page's calls. */
+/** Owns a lock whose answers and events go to `send`; returns the receiver of the page's messages. */
 export function host(send: (message: ToPage) => void): (message: ToHost) => void {
   const lock = createProjectLock();
   const aborts = new Map<number, AbortController>();
-  lock.onTold = (told, project) => send({ told, project });
+  lock.onEvent = (event, project) => send({ event, project });
 
   async function answer(call: number, method: Method, options: object | undefined): Promise<void> {
     const abort = new AbortController();

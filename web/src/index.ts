@@ -1,9 +1,9 @@
-// The package: the functions of a project lock, hosted in a Worker that is started with the first call. Importing it does
-// nothing.
+// The package: the functions of a project lock, which run in a Worker that the first call starts. Importing it has no side
+// effect.
 
 import type { DialectsView, ErrorView } from './border.js';
 import { LockAcquisitionError, errorOf } from './error.js';
-import { Listeners, tellOne } from './event.js';
+import { Listeners, publishTo } from './event.js';
 import { host } from './host.js';
 import { projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
@@ -41,9 +41,9 @@ interface Far {
 
 const listeners = new Listeners();
 const calls = new Map<number, Call>();
-/** Who is told that a project has become read-only. */
+/** The `onReadonly` of each project. */
 const readonlyListeners = new Map<string, NonNullable<ProjectLockAcquireOptions['onReadonly']>>();
-/** The projects that are this page's. */
+/** The projects that this page holds. */
 const held = new Set<string>();
 let places: InitOptions = {};
 let far: Far | undefined;
@@ -62,29 +62,29 @@ export function init(options: InitOptions): void {
   setWasm(options.wasmUrl);
 }
 
-/** Gets the project for this tab, or says why not. */
+/** Acquires the project for this tab. */
 export function acquireProjectLock(options: ProjectLockAcquireOptions = {}): Promise<ProjectLockGrant> {
   return acquire('acquireProjectLock', options);
 }
 
-/** Takes the project from whoever has it. */
+/** Takes the project from its holder. */
 export function takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): Promise<ProjectLockGrant> {
   return acquire('takeOverProjectLock', options);
 }
 
-/** Keeps the project for longer. Heartbeats do so by themselves. */
+/** Renews the lease. The package does so automatically. */
 export function renewProjectLock(options: ProjectLockRenewOptions): Promise<ProjectLockLease> {
   const { lease, extendByMs } = options;
   return call('renewProjectLock', { lease: claimOf(lease), extendByMs });
 }
 
-/** Gives the project back. */
+/** Releases the project. */
 export function releaseProjectLock(options: ProjectLockReleaseOptions): Promise<void> {
   const { lease, reason, force } = options;
   return call('releaseProjectLock', { lease: claimOf(lease), reason, force });
 }
 
-/** Replaces a file of the project, if the lease is still good: whole, or not at all. */
+/** Replaces a file of the project atomically, if the lease is still valid. */
 export function commitProjectFile(commit: ProjectFileCommit): Promise<void> {
   const { lease, path, data } = commit;
   return call('commitProjectFile', { lease: claimOf(lease), path, data });
@@ -95,7 +95,7 @@ export function refreshProjectLock(): Promise<void> {
   return call('refresh');
 }
 
-/** Does `work` while the project is this tab's. The signal tells when it is not any more. */
+/** Runs `work` while this tab holds the project. The signal is aborted when the project is lost. */
 export function withProjectLock<T>(
   options: ProjectLockAcquireOptions | undefined,
   work: (lease: ProjectLockLease, signal: AbortSignal) => Promise<T>,
@@ -103,7 +103,7 @@ export function withProjectLock<T>(
   return withLock({ acquireProjectLock, releaseProjectLock, subscribeLockEvents }, options, work);
 }
 
-/** Hears what happens, in one of three dialects. */
+/** Subscribes to the events, in one of three dialects. */
 export function subscribeLockEvents<In extends Dialect = 'lock'>(
   listener: ProjectLockEventListener<In>, options: { dialect?: In } = {},
 ): ProjectLockSubscription {
@@ -130,14 +130,14 @@ async function acquire(method: Method, options: ProjectLockTakeOverOptions): Pro
   }
 }
 
-/** The grant was on its way when the caller aborted. */
+/** Releases a grant that arrived after the caller had aborted. */
 async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): Promise<never> {
-  await releaseProjectLock({ lease }).catch(() => {}); // it is tried again in the background
+  await releaseProjectLock({ lease }).catch(() => {}); // it is retried in the background
   const params = { code: 'web-lock-aborted', retryable: false, operation: 'acquire', cause: reason } as const;
   throw new LockAcquisitionError("acquire: the caller's signal was aborted; acquire again when it is wanted", params);
 }
 
-/** What a lease is known by. The rest of it may be an application's own, which cannot be sent. */
+/** The part of a lease that identifies it. An application may have added properties that cannot be sent. */
 function claimOf({ leaseId, fence }: ProjectLockLease): object {
   return { leaseId, fence };
 }
@@ -168,7 +168,7 @@ function send(message: ToHost): void {
 }
 
 function start(): Far {
-  // A sandboxed page can have no Worker. It has no private files either, and is told so in the words of the rules.
+  // A sandboxed page can have no Worker. It has no private files either: the rules refuse its calls, without any IO.
   if (globalThis.origin === 'null') return { postMessage: host(hear) };
   // Written like this, bundlers find the Worker and take it along.
   const worker = places.workerUrl
@@ -180,11 +180,11 @@ function start(): Far {
 }
 
 function hear(message: ToPage): void {
-  if ('told' in message) {
-    const { told, project } = message;
-    if (told.lock.type === 'lock:acquired') held.add(project);
-    if (['lock:released', 'lock:readonly-entered'].includes(told.lock.type)) held.delete(project);
-    return tell(told, [project]);
+  if ('event' in message) {
+    const { event, project } = message;
+    if (event.lock.type === 'lock:acquired') held.add(project);
+    if (['lock:released', 'lock:readonly-entered'].includes(event.lock.type)) held.delete(project);
+    return publish(event, [project]);
   }
   const waiting = calls.get(message.call);
   calls.delete(message.call);
@@ -193,17 +193,17 @@ function hear(message: ToPage): void {
   else waiting?.resolve(message.value as never);
 }
 
-/** Tells the subscribers, and then those who want to know that one of these projects is read-only. */
-function tell(told: DialectsView, projects: readonly string[]): void {
-  listeners.tell(told);
-  if (told.lock.type !== 'lock:readonly-entered') return;
+/** Publishes an event to the subscribers, and then to `onReadonly` of these projects if it is theirs. */
+function publish(event: DialectsView, projects: readonly string[]): void {
+  listeners.publish(event);
+  if (event.lock.type !== 'lock:readonly-entered') return;
   for (const project of projects) {
     const listener = readonlyListeners.get(project);
-    if (listener) tellOne(listener, told.lock);
+    if (listener) publishTo(listener, event.lock);
   }
 }
 
-/** The Worker is gone: nobody will answer, and what it held is free. The next call tries a new one. */
+/** The Worker failed: its calls will not be answered, and its leases are over. The next call starts a new one. */
 function fail(gone: Worker, why: string): void {
   if (far !== gone) return;
   gone.terminate();
@@ -217,7 +217,7 @@ function fail(gone: Worker, why: string): void {
   calls.clear();
   waiting.forEach(({ reject }) => reject(errorOf(error)));
   held.clear();
-  tell({
+  publish({
     lock: { type: 'lock:error', operation, error, retryable },
     service: { type, error },
     autosave: [
@@ -227,7 +227,7 @@ function fail(gone: Worker, why: string): void {
   }, []);
   const reason = 'irrecoverable';
   const autosave = [{ type: 'autosave.lock.readonly', reason }];
-  tell({ lock: { type: 'lock:readonly-entered', reason, lastError: error }, autosave }, [...readonlyListeners.keys()]);
+  publish({ lock: { type: 'lock:readonly-entered', reason, lastError: error }, autosave }, [...readonlyListeners.keys()]);
 }
 
 /** A page that is frozen, or kept in the back/forward cache, may come back long after its lease ended. */

@@ -1,10 +1,10 @@
 // `createProjectLock`: does what the rules say, on the calling thread. It brings the time, the Web Lock and the files;
 // every decision is made in WebAssembly (crates/leasehold-project-rules). It must never decide anything itself.
 
-import type { Answer, DialectsView, EffectView, NewsView } from './border.js';
+import type { Answer, DialectsView, EffectView, NewsView, ProjectLeaseView, StepView } from './border.js';
 import { errorOf } from './error.js';
 import { Listeners } from './event.js';
-import { FolderError, ProjectFolder, type Bytes, type LockFile, type Section } from './folder.js';
+import { ProjectFolder, type Bytes } from './folder.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
@@ -13,7 +13,7 @@ import type {
 import { rules, type Request, type RequestName, type Rules } from './wasm.js';
 import { withLock } from './with.js';
 
-/** What a lock is put into. What is left out is the browser's own; null says that there is none. */
+/** What a lock runs on. What is left out is the browser's own; null means that there is none. */
 export interface Surroundings {
   readonly locks?: Locks | null;
   /** The top of the private files, in which `project/` is. */
@@ -38,12 +38,12 @@ export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Proj
   return JSON.stringify([root, lockName]);
 }
 
-/** All that can be done, by one machine for each folder. */
+/** The calls of a project lock, with one machine for each folder and lock name. */
 export class LocalProjectLock implements ProjectLock {
   readonly #listeners = new Listeners();
   readonly #machines = new Map<string, Promise<Machine>>();
-  /** Which machine gave which lease. */
-  readonly #givers = new Map<string, Promise<Machine>>();
+  /** Which machine granted which lease. */
+  readonly #granters = new Map<string, Promise<Machine>>();
   readonly #surroundings: Surroundings;
 
   /** @internal */
@@ -101,8 +101,8 @@ export class LocalProjectLock implements ProjectLock {
     await this.#all((machine) => machine.send('resumed', {}));
   }
 
-  /** @internal Hears every event in all dialects, and of which project. */
-  onTold: ((told: DialectsView, project: string) => void) | undefined;
+  /** @internal Called with every event in all dialects, and with its project. */
+  onEvent: ((event: DialectsView, project: string) => void) | undefined;
 
   async #all(work: (machine: Machine) => void): Promise<void> {
     // Each as soon as it is open: a page that is about to be frozen cannot wait for the slowest.
@@ -113,22 +113,22 @@ export class LocalProjectLock implements ProjectLock {
     const key = projectOf({ root, lockName });
     const known = this.#machines.get(key);
     if (known) return known;
-    const tell = (told: DialectsView) => {
-      const { type, lease } = told.lock;
-      if (type === 'lock:acquired' && lease) this.#givers.set(lease.leaseId, machine);
-      this.#listeners.tell(told);
-      this.onTold?.(told, key);
+    const publish = (event: DialectsView) => {
+      const { type, lease } = event.lock;
+      if (type === 'lock:acquired' && lease) this.#granters.set(lease.leaseId, machine);
+      this.#listeners.publish(event);
+      this.onEvent?.(event, key);
     };
-    const machine = Machine.open(this.#surroundings, root, lockName, tell);
+    const machine = Machine.open(this.#surroundings, root, lockName, publish);
     this.#machines.set(key, machine);
     const forget = () => this.#machines.delete(key);
     machine.then(({ isPassing }) => isPassing && forget(), forget);
     return machine;
   }
 
-  /** The machine that gave this lease. A lease of another page is nobody's here; any machine says so. */
+  /** The machine that granted this lease. Any machine refuses a lease that this page does not know. */
   #machineOf(lease: ProjectLockLease): Promise<Machine> {
-    return this.#givers.get(lease.leaseId) ?? this.#machine({});
+    return this.#granters.get(lease.leaseId) ?? this.#machine({});
   }
 }
 
@@ -138,12 +138,12 @@ interface Call {
 }
 
 /** Calls that the rules answer later. */
-type CallName = 'acquire' | 'takeOver' | 'renew' | 'release';
+type CallName = 'acquire' | 'takeOver' | 'renew' | 'release' | 'save';
 
-/** Tells the rules that a machine was garbage-collected. */
+/** Closes the machine of the rules when its object here was garbage-collected. */
 const forgotten = new FinalizationRegistry<() => void>((close) => close());
 
-/** One machine of the rules, and the hands that do what it says. */
+/** One machine of the rules: does what it says, and reports what happens. */
 class Machine {
   readonly #rules: Rules;
   /** Its number among the machines of the page. */
@@ -153,35 +153,35 @@ class Machine {
   readonly #lockName: string;
   readonly #folder: ProjectFolder | null;
   #channel: Channel | null = null;
-  readonly #tell: (told: DialectsView) => void;
+  readonly #publish: (event: DialectsView) => void;
   readonly #calls = new Map<number, Call>();
   readonly #webLocks = new Map<number, () => void>();
   readonly #own = new Listeners();
-  /** Whether it is of no use, and another one may be. */
+  /** Whether there was no storage, and another machine may find some. */
   readonly isPassing: boolean;
   #onReadonly: ProjectLockAcquireOptions['onReadonly'];
   #lastCall = 0;
   #stopTimer = () => {};
 
   static async open(
-    surroundings: Surroundings, root: string, lockName: string, tell: (told: DialectsView) => void,
+    surroundings: Surroundings, root: string, lockName: string, publish: (event: DialectsView) => void,
   ): Promise<Machine> {
     const around = await lookAround(surroundings);
-    const machine = new Machine(await rules(), around, root, lockName, tell);
+    const machine = new Machine(await rules(), around, root, lockName, publish);
     machine.#open(root, around);
-    // A root that is refused gets no channel: nobody would close it.
+    // After `#open`, which throws for an invalid root: the channel would stay open.
     machine.#listen(around.channel?.(`leasehold:${lockName}:${root}`) ?? null);
     return machine;
   }
 
-  private constructor(rules: Rules, around: Around, root: string, lockName: string, tell: (told: DialectsView) => void) {
+  private constructor(rules: Rules, around: Around, root: string, lockName: string, publish: (event: DialectsView) => void) {
     this.#rules = rules;
     this.isPassing = around.isPassing ?? false;
     this.#clock = around.clock;
     this.#locks = around.locks;
     this.#lockName = lockName;
-    this.#folder = around.folder && new ProjectFolder(around.folder, root.split('/'), around.clock, around.guarded);
-    this.#tell = tell;
+    this.#folder = around.folder && new ProjectFolder(around.folder, root.split('/'), around.guarded);
+    this.#publish = publish;
     this.#own.add((event) => {
       if (event.type === 'lock:readonly-entered') this.#onReadonly?.(event);
     });
@@ -216,7 +216,7 @@ class Machine {
     }
   }
 
-  /** A call that is answered later. */
+  /** Makes a call; the effect `settle` or `saved` answers it. */
   call<Name extends CallName>(name: Name, fields: Omit<Request<Name>, 'call'>): Promise<ProjectLockLease | undefined> {
     const call = ++this.#lastCall;
     return new Promise((resolve, reject) => {
@@ -230,22 +230,14 @@ class Machine {
     });
   }
 
-  /** Saves, if the lease is still good. */
+  /** Saves a file, if the lease is still valid. */
   async commit({ lease, path, data }: ProjectFileCommit): Promise<void> {
     const { leaseId, fence } = lease;
     this.send('claim', { leaseId, fence, path });
     const folder = this.#folder;
     if (!folder) throw new TypeError('there is no folder here to save in: save elsewhere, and check the fence there');
     const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data as Bytes;
-    try {
-      await folder.save(path, fence, bytes, (section) =>
-        this.#decide(section, (guard) => this.send('saveSection', { leaseId, fence, guard })));
-    } catch (error) {
-      if (!(error instanceof FolderError)) throw error;
-      // The rules have no better words than the browser for no space, or no permission; for the rest they have.
-      if (!(error.cause instanceof DOMException)) this.send('saveFailed', { kind: error.kind, said: error.message });
-      throw error.cause;
-    }
+    await folder.save(path, fence, bytes, () => this.call('save', { leaseId, fence }));
   }
 
   /** Sends the rules a request, and does what they answer. */
@@ -264,10 +256,11 @@ class Machine {
     switch (effect.do) {
       case 'requestWebLock': return void this.#requestWebLock(effect.ticket, effect.steal);
       case 'dropWebLock': return this.#webLocks.get(effect.ticket)?.();
-      case 'guarded': return void this.#guarded(effect.ticket);
+      case 'io': return void this.#io(effect.step);
       case 'emit': return this.#emit(effect.event);
       case 'broadcast': return this.#channel?.postMessage(effect.news);
-      case 'settle': return this.#settle(effect);
+      case 'settle': return this.#settle(effect.call, effect.error && errorOf(effect.error), effect.lease);
+      case 'saved': return this.#saved(effect);
     }
   }
 
@@ -284,13 +277,13 @@ class Machine {
       abort.abort();
     });
     try {
-      await null; // the rules are not told anything while they are being asked
+      await null; // the effects of the current answer come first
       if (!this.#locks) return report('unsupported');
       const options = { mode: 'exclusive' as const, ...(steal ? { steal } : { signal: abort.signal }) };
       await this.#locks.request(this.#lockName, options, async () => {
         if (dropped) return;
         granted = true;
-        // Made before the rules hear of the grant: they may drop it at once.
+        // Made before the grant is reported: the rules may drop it at once.
         const end = new Promise<void>((resolve) => { release = resolve; });
         report('granted');
         await end;
@@ -302,60 +295,43 @@ class Machine {
     }
   }
 
-  /** Runs a guarded section, and reports what it came to. */
-  async #guarded(ticket: number): Promise<void> {
-    try {
-      await this.#folder?.guarded((section) =>
-        this.#decide(section, (guard) => this.send('section', { ticket, guard })));
-      this.send('guarded', { ticket });
-    } catch (error) {
-      const kind = error instanceof FolderError ? error.kind : 'write';
-      this.send('ioError', { ticket, kind, said: error instanceof Error ? error.message : String(error) });
-    }
-  }
-
-  /** Reads, lets the rules decide, and does what they decided. */
-  async #decide(section: Section, enter: (guard: string) => void): Promise<void> {
-    const { guard, lock } = await section.read();
-    enter(guard);
-    const { probe } = this.#found(lock);
-    const held = probe === undefined ? 'unknown' : await section.probe(probe);
-    const { steps = [] } = this.send('decide', { held });
-    await section.perform(steps);
-  }
-
-  #found(lock: LockFile): Answer {
-    if (lock === null) return this.send('lockMissing', {});
-    if ('said' in lock) return this.send('lockUnreadable', lock);
-    const { modified, members } = lock;
-    return members ? this.send('lockRead', { modified, lock: members }) : this.send('lockDamaged', { modified });
+  /** Does a step in the folder, and reports what came of it. */
+  async #io(step: StepView): Promise<void> {
+    const [name, fields] = await this.#folder!.do(step);
+    this.send(name, fields);
   }
 
   #listen(channel: Channel | null): void {
     this.#channel = channel;
-    if (channel) channel.onmessage = ({ data }) => this.#hear(data as NewsView);
+    if (channel) channel.onmessage = ({ data }) => this.#receive(data as NewsView);
     channel?.unref?.();
   }
 
-  /** Another tab said something. */
-  #hear(news: NewsView): void {
+  /** A message of another tab. */
+  #receive(news: NewsView): void {
     try {
       const { fence, owner, why } = news;
       this.send('news', { fence, owner, why });
     } catch {
-      // It is advice, and another version may say it in other words.
+      // It is advice, and another version of the package may send something else.
     }
   }
 
-  #emit(told: DialectsView): void {
-    this.#tell(told);
-    this.#own.tell(told);
+  #emit(event: DialectsView): void {
+    this.#publish(event);
+    this.#own.publish(event);
   }
 
-  #settle({ call, lease, error }: Extract<EffectView, { do: 'settle' }>): void {
+  #saved({ call, error, folderFailed }: Extract<EffectView, { do: 'saved' }>): void {
+    // The rules have no better words than the browser for no space, or no permission.
+    const failure = folderFailed && this.#folder?.failure;
+    this.#settle(call, failure instanceof DOMException ? failure : error && errorOf(error));
+  }
+
+  #settle(call: number, error?: Error, lease?: ProjectLeaseView): void {
     const waiting = this.#calls.get(call);
     this.#calls.delete(call);
-    if (error) waiting?.reject(errorOf(error));
+    if (error) waiting?.reject(error);
     else waiting?.resolve(lease as ProjectLockLease | undefined);
   }
 }
@@ -371,7 +347,7 @@ function wantedOf(options: ProjectLockAcquireOptions): Request<'acquire'>['optio
   };
 }
 
-/** What was found around. */
+/** What the machine runs on. */
 interface Around {
   readonly locks: Locks | null;
   readonly folder: Directory | null;
@@ -437,7 +413,7 @@ function hasAccessHandles(folder: Directory | null): boolean {
   return !isReal || 'createSyncAccessHandle' in (global.FileSystemFileHandle?.prototype ?? {});
 }
 
-/** Who this tab is, as `.lock` shows it: a hash (FNV-1a) of its origin, begun with a number that no other tab has. */
+/** The owner that `.lock` shows for this tab: a hash (FNV-1a) of its origin, seeded with random numbers. */
 function owner(): string {
   const parts = crypto.getRandomValues(new Uint32Array(4));
   const origin = globalThis.location?.origin ?? '';

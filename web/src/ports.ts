@@ -48,7 +48,7 @@ export interface Writable {
 export interface Clock {
   /** The wall clock, in milliseconds since 1970. */
   now(): number;
-  /** A clock that nobody sets, in milliseconds. */
+  /** A monotonic clock, in milliseconds. */
   monotonic(): number;
   /** Runs `work` after `ms`; answers how to cancel it. */
   after(ms: number, work: () => void): () => void;
@@ -58,6 +58,6 @@ export interface Clock {
 export interface Channel {
   postMessage(message: unknown): void;
   onmessage: ((event: { data: unknown }) => void) | null;
-  /** In node: lets the process end although somebody listens. */
+  /** In node: lets the process end although the channel is open. */
   unref?(): void;
 }

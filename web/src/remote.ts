@@ -1,4 +1,4 @@
-// What a page and the host of its lock say to each other. Everything here can be sent by `postMessage`.
+// The messages between a page and the host of its lock. `postMessage` can send all of them.
 
 import type { DialectsView } from './border.js';
 import type { ErrorView } from './error.js';
@@ -19,4 +19,4 @@ export type ToPage =
   | { readonly call: number; readonly value: unknown }
   | { readonly call: number; readonly error: ErrorView }
   | { readonly call: number; readonly thrown: unknown }
-  | { readonly told: DialectsView; readonly project: string };
+  | { readonly event: DialectsView; readonly project: string };

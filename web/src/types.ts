@@ -1,12 +1,12 @@
-// The words of the package: what an application gives and gets. No behaviour is in here.
+// The types of the package: what an application passes and gets. No behaviour is in here.
 
 import type { GuaranteeWord, OperationWord, StrategyWord } from './border.js';
 import type { ProjectLockError, ProjectLockErrorCode } from './error.js';
 
-/** How the lease was got. */
+/** How the lease was acquired. */
 export type Strategy = StrategyWord;
 
-/** What a lease is worth. See docs/browser-guarantees.md. */
+/** What a lease guarantees. See docs/browser-guarantees.md. */
 export type Guarantee = GuaranteeWord;
 
 /** Which defaults and error codes. */
@@ -50,12 +50,12 @@ export interface ProjectLockAcquireOptions {
   readonly preferredStrategy?: Strategy;
   /** Called when the project becomes read-only. */
   readonly onReadonly?: (event: ProjectLockReadonlyEvent) => void;
-  /** Whether a second acquire in the tab that holds is given the same lease. */
+  /** Whether a second acquire in the tab that holds the project gets the same lease. */
   readonly reentrant?: boolean;
-  /** Whether a tab that is read-only takes the project when it becomes free. Left out, it does so only when it lost the
-   * project because the page was frozen; false says never. `withProjectLock` never does. */
+  /** Whether a read-only tab acquires the project when it becomes free. Left out, it does so only if it lost the project
+   * because the page was frozen; false means never. `withProjectLock` never does. */
   readonly autoResume?: boolean;
-  /** Whether a browser without access handles will do: two tabs may then believe that they hold the project. */
+  /** Whether to accept a browser without access handles, in which two tabs may believe that they hold the project. */
   readonly allowAdvisory?: boolean;
   /** The name of the Web Lock. */
   readonly lockName?: string;
@@ -63,15 +63,15 @@ export interface ProjectLockAcquireOptions {
   readonly root?: string;
 }
 
-/** How to take the project from whoever has it. */
+/** How to take the project from its holder. */
 export interface ProjectLockTakeOverOptions extends ProjectLockAcquireOptions {
-  /** The fence of the lease that is to be taken; whichever it is when left out. */
+  /** The fence of the lease to take; any, when left out. */
   readonly seen?: number;
   /** Why, for people. */
   readonly reason?: string;
 }
 
-/** What acquiring comes to. */
+/** The result of an acquire. */
 export interface ProjectLockGrant {
   readonly lease: ProjectLockLease;
   readonly didFallback: boolean;
@@ -101,7 +101,7 @@ export interface ProjectFileCommit {
 /** What an error or an event is about. */
 export type Operation = OperationWord;
 
-/** Why a project is given back. */
+/** Why a project is released. */
 export type ReleaseReason = 'completed' | 'aborted' | 'expired';
 
 /** Why a tab is read-only. */
@@ -138,14 +138,14 @@ export type ProjectLockEvent =
   | ProjectLockReadonlyEvent
   | { readonly type: 'lock:available' };
 
-/** Nothing may be saved any more. */
+/** Nothing can be saved any more. */
 export interface ProjectLockReadonlyEvent {
   readonly type: 'lock:readonly-entered';
   readonly reason: ReadonlyReason;
   readonly lastError: ProjectLockError;
-  /** The lease that is over, if there was one. */
+  /** The lease that ended, if there was one. */
   readonly leaseId?: string;
-  /** What a person can do where nothing else helps. */
+  /** What the user can do, if nothing else helps. */
   readonly manualSteps?: string;
 }
 
@@ -162,7 +162,7 @@ export type ProjectLockAutosaveEvent =
   | {
     readonly type: 'autosave.lock.retry';
     readonly attempt: number;
-    /** Left out when there is no end to them. */
+    /** Left out when the attempts are unlimited. */
     readonly maxAttempts?: number;
     readonly retryable: boolean;
   }
@@ -174,17 +174,17 @@ export type ProjectLockAutosaveEvent =
   }
   | { readonly type: 'autosave.lock.readonly'; readonly reason: 'conflict' | 'timeout' | 'irrecoverable' };
 
-/** What is told in which dialect. */
+/** The events of each dialect. */
 export interface ProjectLockEvents {
   readonly lock: ProjectLockEvent;
   readonly service: ProjectLockServiceEvent;
   readonly autosave: ProjectLockAutosaveEvent;
 }
 
-/** In which words events are told. */
+/** The names under which events are published. */
 export type Dialect = keyof ProjectLockEvents;
 
-/** Hears events. */
+/** A subscriber. */
 export type ProjectLockEventListener<In extends Dialect = 'lock'> = (event: ProjectLockEvents[In]) => void;
 
 /** A subscription. */
@@ -192,24 +192,24 @@ export interface ProjectLockSubscription {
   unsubscribe(): void;
 }
 
-/** All that can be done with the lock on a project. */
+/** The calls of a project lock. */
 export interface ProjectLock {
-  /** Gets the project, or says why not. */
+  /** Acquires the project. */
   acquireProjectLock(options?: ProjectLockAcquireOptions): Promise<ProjectLockGrant>;
-  /** Keeps it for longer. Heartbeats do so by themselves. */
+  /** Renews the lease. The package does so automatically. */
   renewProjectLock(options: ProjectLockRenewOptions): Promise<ProjectLockLease>;
-  /** Gives it back. */
+  /** Releases it. */
   releaseProjectLock(options: ProjectLockReleaseOptions): Promise<void>;
-  /** Does `work` while the project is this tab's. The signal tells when it is not any more. */
+  /** Runs `work` while this tab holds the project. The signal is aborted when the project is lost. */
   withProjectLock<T>(
     options: ProjectLockAcquireOptions | undefined,
     work: (lease: ProjectLockLease, signal: AbortSignal) => Promise<T>,
   ): Promise<T>;
-  /** Takes the project from whoever has it. */
+  /** Takes the project from its holder. */
   takeOverProjectLock(options?: ProjectLockTakeOverOptions): Promise<ProjectLockGrant>;
-  /** Replaces a file of the project, if the lease is still good: whole, or not at all. */
+  /** Replaces a file of the project atomically, if the lease is still valid. */
   commitProjectFile(commit: ProjectFileCommit): Promise<void>;
-  /** Hears what happens, in one of three dialects. */
+  /** Subscribes to the events, in one of three dialects. */
   subscribeLockEvents<In extends Dialect = 'lock'>(
     listener: ProjectLockEventListener<In>, options?: { dialect?: In },
   ): ProjectLockSubscription;

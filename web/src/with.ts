@@ -1,4 +1,4 @@
-// `withProjectLock`, over the calls that it is made of.
+// `withProjectLock`, made of the other calls.
 
 import { ProjectLockError } from './error.js';
 import type {
@@ -8,13 +8,13 @@ import type {
 type Reason = 'completed' | 'aborted';
 type Calls = Pick<ProjectLock, 'acquireProjectLock' | 'releaseProjectLock' | 'subscribeLockEvents'>;
 
-/** Does `work` while the project is this tab's. When it is lost, the signal is aborted and the answer is the reason. */
+/** Runs `work` while this tab holds the project. When the project is lost, the signal is aborted and the promise rejects. */
 export async function withLock<T>(
   lock: Calls,
   options: ProjectLockAcquireOptions | undefined,
   work: (lease: ProjectLockLease, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  // The work ends with its lease: one that the tab took by itself afterwards would be nobody's.
+  // The work ends with its lease: nothing would release a lease that the tab acquired by itself afterwards.
   const { lease } = await lock.acquireProjectLock({ ...options, autoResume: false });
   const lost = new AbortController();
   const subscription = lock.subscribeLockEvents((event) => {
@@ -43,7 +43,7 @@ function rejection(signal: AbortSignal): Promise<never> {
   });
 }
 
-/** A failed release is told by events and tried again in the background: it must not hide what the work came to. */
+/** A failed release is published as an event and retried in the background: it must not hide the result of the work. */
 async function release(lock: Calls, lease: ProjectLockLease, reason: Reason): Promise<void> {
   await lock.releaseProjectLock({ lease, reason }).catch((error: unknown) => {
     if (!(error instanceof ProjectLockError)) throw error;

@@ -59,7 +59,7 @@ const project = (root = 'project') => JSON.stringify([root, 'imgponic:project'])
 /** Acquires, and is granted the project. */
 async function acquired(options: Parameters<Page['acquireProjectLock']>[0] = {}) {
   const call = page.acquireProjectLock(options);
-  worker().says({ told: { lock: { type: 'lock:acquired', lease: LEASE } }, project: project(options.root) });
+  worker().says({ event: { lock: { type: 'lock:acquired', lease: LEASE } }, project: project(options.root) });
   worker().says({ call: worker().asked().at(-1)?.call ?? 0, value: { lease: LEASE, didFallback: false } });
   return call;
 }
@@ -82,9 +82,9 @@ describe('onReadonly', () => {
     const told: string[] = [];
     void page.acquireProjectLock({ root: 'a', onReadonly: ({ reason }) => told.push(`a ${reason}`) });
     void page.acquireProjectLock({ root: 'b', onReadonly: ({ lastError }) => told.push(`b ${lastError.code}`) });
-    worker().says({ told: READONLY, project: project('a') });
+    worker().says({ event: READONLY, project: project('a') });
     expect(told).toEqual(['a lease-stale']);
-    worker().says({ told: READONLY, project: project('b') });
+    worker().says({ event: READONLY, project: project('b') });
     expect(told).toEqual(['a lease-stale', 'b lease-stale']);
   });
 
@@ -95,10 +95,10 @@ describe('onReadonly', () => {
     const refused = page.acquireProjectLock();
     worker().says({ call: worker().asked().at(-1)?.call ?? 0, error: LAST });
     await expect(refused).rejects.toMatchObject({ code: 'lease-stale' });
-    worker().says({ told: READONLY, project: project() });
+    worker().says({ event: READONLY, project: project() });
     expect(onReadonly).toHaveBeenCalledTimes(1);
     await acquired();
-    worker().says({ told: READONLY, project: project() });
+    worker().says({ event: READONLY, project: project() });
     expect(onReadonly).toHaveBeenCalledTimes(1);
   });
 
@@ -106,7 +106,7 @@ describe('onReadonly', () => {
     const heard: string[] = [];
     page.subscribeLockEvents(({ type }) => heard.push(type));
     void page.acquireProjectLock({ onReadonly: () => { throw new Error('mine'); } });
-    const thrown = await uncaught(() => worker().says({ told: READONLY, project: project() }));
+    const thrown = await uncaught(() => worker().says({ event: READONLY, project: project() }));
     expect(heard).toEqual(['lock:readonly-entered']);
     expect(String(thrown)).toBe('Error: mine');
   });
@@ -146,7 +146,7 @@ describe('a Worker that fails', () => {
   test('ends work under the lease', async () => {
     const work = page.withProjectLock({}, () => new Promise<never>(() => {}));
     const ended = expect(work).rejects.toMatchObject({ name: 'LockIrrecoverableError' });
-    worker().says({ told: { lock: { type: 'lock:acquired', lease: LEASE } }, project: project() });
+    worker().says({ event: { lock: { type: 'lock:acquired', lease: LEASE } }, project: project() });
     worker().says({ call: worker().asked()[0]?.call ?? 0, value: { lease: LEASE, didFallback: false } });
     await new Promise((resolve) => { setTimeout(resolve, 0); });
     worker().onerror({});

@@ -11,9 +11,8 @@ use leasehold_core::time::whole_millis;
 use crate::event::{self, AutosaveEvent, Event, ServiceEvent};
 use crate::fault::Cause;
 use crate::record::{Record, VERSION, guard_text};
-use crate::root::file;
 use crate::shape;
-use crate::{Effect, IoStep, News, ProjectLease, ProjectLockError, Settled, Ticket};
+use crate::{Effect, IoStep, News, NotSaved, Operation, Profile, ProjectLease, ProjectLockError, Settled};
 
 use self::shape::Shape;
 
@@ -42,8 +41,7 @@ pub const SHAPES: &[Shape] = &[
 ];
 
 shape! {
-    /// Something that the shell is to do. What is wanted in a guarded section and what it came to stay on this side of the
-    /// border.
+    /// Something that the page is to do.
     pub enum EffectView {
         /// Request the Web Lock, and report by `webLock`.
         RequestWebLock {
@@ -57,10 +55,10 @@ shape! {
             /// The number of the request.
             ticket: u32,
         },
-        /// Run a guarded section.
-        Guarded {
-            /// The number to report under.
-            ticket: u32,
+        /// Do one step in the folder, and report by the request that the step names. There is at most one at a time.
+        Io {
+            /// What to do.
+            step: StepView,
         },
         /// Tell the subscribers.
         Emit {
@@ -83,22 +81,28 @@ shape! {
             #[serde(skip_serializing_if = "Option::is_none")]
             error: Option<Box<ErrorView>>,
         },
+        /// Answer a save: with an error, or without if the file was replaced.
+        Saved {
+            /// The number of the call.
+            call: u32,
+            /// The error.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            error: Option<Box<ErrorView>>,
+            /// Whether the folder failed, and the lease may still be good.
+            folder_failed: bool,
+        },
     }
 }
 
 impl EffectView {
-    /// A guarded section, for a page that runs it by itself.
-    pub fn guarded(ticket: Ticket) -> Self {
-        Self::Guarded { ticket: ticket.0 }
-    }
-
-    /// What the page is to do. The steps of sections and the answers to saves are not for a page that runs sections itself.
-    pub fn of(effect: &Effect) -> Option<Self> {
-        Some(match effect {
+    /// What the page is to do; errors of the folder in the words of this profile.
+    pub fn new(effect: &Effect, profile: Profile) -> Self {
+        match effect {
             Effect::RequestWebLock { ticket, steal } => {
                 Self::RequestWebLock { ticket: ticket.0, steal: *steal }
             }
             Effect::DropWebLock(ticket) => Self::DropWebLock { ticket: ticket.0 },
+            Effect::Io(step) => Self::Io { step: step.into() },
             Effect::Emit(event) => Self::Emit { event: Box::new(event.into()) },
             Effect::Broadcast(news) => Self::Broadcast { news: news.into() },
             Effect::Settle { call, answer } => {
@@ -111,8 +115,17 @@ impl EffectView {
                 };
                 Self::Settle { call: call.0, lease, error }
             }
-            Effect::Io(_) | Effect::Saved { .. } => return None,
-        })
+            Effect::Saved { call, saved } => {
+                let error = match saved {
+                    Ok(()) => None,
+                    Err(NotSaved::Lost(error)) => Some(Box::new(error.into())),
+                    Err(NotSaved::Folder(error)) => {
+                        Some(Box::new((&error.told(Operation::Renew, profile)).into()))
+                    }
+                };
+                Self::Saved { call: call.0, error, folder_failed: matches!(saved, Err(NotSaved::Folder(_))) }
+            }
+        }
     }
 }
 
@@ -142,50 +155,83 @@ impl From<&News> for NewsView {
 }
 
 shape! {
-    /// Something to be done in the folder, under the guard.
+    /// One thing to be done in the folder. Unless it says otherwise it is reported by `ioDone`; any may be reported by
+    /// `ioFailed`.
     pub enum StepView {
+        /// Try once to open the guard exclusively, and make it if it is missing: `ioDone` or `guardBusy`. To look, make nothing:
+        /// `guardAbsent`.
+        TakeGuard {
+            /// Whether it is only for a look.
+            look: bool,
+        },
+        /// Read the guard: `guardRead`.
+        ReadGuard {},
+        /// Read `.lock`: `lockMissing`, `lockRead`, `lockDamaged` or `lockUnreadable`.
+        ReadLock {},
+        /// Try to open a held file exclusively, and close it again: `heldProbed`.
+        ProbeHeld {
+            /// Its fence.
+            fence: u64,
+        },
         /// Write this into the guard, in place, and flush it.
-        StoreFence {
+        WriteGuard {
             /// The text.
             text: String,
         },
-        /// Create and open a held file exclusively, and keep it open. The section goes on if this fails.
+        /// Create a held file, open it exclusively and keep it open.
         OpenHeld {
-            /// Its name.
-            name: String,
+            /// Its fence.
+            fence: u64,
         },
-        /// Write `.lock` as a whole; `held` only if the held file of this section could be opened.
+        /// Write `.lock` as a whole.
         WriteLock {
             /// What it says.
             record: RecordView,
         },
         /// Remove `.lock`.
         RemoveLock {},
-        /// Close a held file and remove it. The section goes on if this fails.
+        /// Let the file that was prepared for a save take its place.
+        Save {
+            /// The number of the call.
+            call: u32,
+        },
+        /// Close a held file and remove it.
         CloseHeld {
-            /// Its name.
-            name: String,
+            /// Its fence.
+            fence: u64,
         },
-        /// Remove every held file that no tab has open. The section goes on if this fails.
+        /// Close a held file and leave it there.
+        DropHeld {
+            /// Its fence.
+            fence: u64,
+        },
+        /// Remove every held file that no tab has open.
         SweepHeld {
-            /// All but this one.
-            keep: String,
+            /// All but the one of this fence.
+            keep: u64,
         },
+        /// Close the guard.
+        DropGuard {},
     }
 }
 
-impl StepView {
-    /// A step that was decided, unless the page takes it by itself.
-    pub fn of(step: &IoStep) -> Option<Self> {
-        Some(match step {
-            IoStep::WriteGuard(fence) => Self::StoreFence { text: guard_text(*fence) },
-            IoStep::OpenHeld(fence) => Self::OpenHeld { name: file::held(*fence) },
+impl From<&IoStep> for StepView {
+    fn from(step: &IoStep) -> Self {
+        match step {
+            IoStep::TakeGuard { look } => Self::TakeGuard { look: *look },
+            IoStep::ReadGuard => Self::ReadGuard {},
+            IoStep::ReadLock => Self::ReadLock {},
+            IoStep::ProbeHeld(fence) => Self::ProbeHeld { fence: fence.get() },
+            IoStep::WriteGuard(last_fence) => Self::WriteGuard { text: guard_text(*last_fence) },
+            IoStep::OpenHeld(fence) => Self::OpenHeld { fence: fence.get() },
             IoStep::WriteLock(record) => Self::WriteLock { record: record.into() },
             IoStep::RemoveLock => Self::RemoveLock {},
-            IoStep::CloseHeld(fence) => Self::CloseHeld { name: file::held(*fence) },
-            IoStep::SweepHeld { keep } => Self::SweepHeld { keep: file::held(*keep) },
-            _ => return None,
-        })
+            IoStep::Save(call) => Self::Save { call: call.0 },
+            IoStep::CloseHeld(fence) => Self::CloseHeld { fence: fence.get() },
+            IoStep::DropHeld(fence) => Self::DropHeld { fence: fence.get() },
+            IoStep::SweepHeld { keep } => Self::SweepHeld { keep: keep.get() },
+            IoStep::DropGuard => Self::DropGuard {},
+        }
     }
 }
 

@@ -45,9 +45,6 @@ pub mod random;
 #[doc(hidden)]
 pub mod resident;
 mod url;
-#[cfg(feature = "embedded")]
-#[doc(hidden)]
-pub mod writer;
 
 use async_trait::async_trait;
 use leasehold_core::job::Record;

@@ -8,7 +8,7 @@
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::{Member, Members};
 use leasehold_project_rules::wire::shape::{self, Shape};
-use leasehold_project_rules::{IoKind, Wanted, wire};
+use leasehold_project_rules::{Wanted, wire};
 
 use crate::fields::{self, Field, FieldTable, Kind, Value, Values, Wrong};
 use crate::tab::Answer;
@@ -96,8 +96,10 @@ requests! {
     Abort { call: u32 }
     /// Looks again whether the project is free.
     Refresh {}
-    /// May the holder of this lease begin to save under this path?
+    /// May the holder of this lease save under this path? Asked before the file is prepared.
     Claim { lease_id: &'a str, fence: u64, path: &'a str }
+    /// Lets the file that was prepared take its place, if the lease is still good.
+    Save { call: u32, lease_id: &'a str, fence: u64 }
     /// The time of the last answer's `timeoutMs` has come.
     Timeout {}
     /// The page is about to be frozen.
@@ -108,11 +110,17 @@ requests! {
     WebLock { ticket: u32, result: WebLockResult, said: &'a str }
     /// What another tab said.
     News { fence: u64, owner: Option<&'a str>, why: Option<&'a str> }
-    /// A section that the machine asked for was entered, and this is the text of the guard.
-    Section { ticket: u32, guard: &'a str }
-    /// A section was entered to save.
-    SaveSection { lease_id: &'a str, fence: u64, guard: &'a str }
-    /// There is no `.lock`. This, or one of the next three, follows `Section` and `SaveSection`.
+    /// The step was done. This and the following report the step that the effect `io` asked for.
+    IoDone {}
+    /// The step failed.
+    IoFailed { said: &'a str }
+    /// Another tab has the guard open.
+    GuardBusy {}
+    /// There is no guard to look under.
+    GuardAbsent {}
+    /// The text of the guard.
+    GuardRead { text: &'a str }
+    /// There is no `.lock`.
     LockMissing {}
     /// `.lock` has these members.
     LockRead { modified: u64, lock: Members }
@@ -120,14 +128,8 @@ requests! {
     LockDamaged { modified: u64 }
     /// `.lock` cannot be read.
     LockUnreadable { modified: Option<u64>, said: &'a str }
-    /// The held file was looked at.
-    Decide { held: Probe }
-    /// All steps of the section were done.
-    Guarded { ticket: u32 }
-    /// A step of the section failed.
-    IoError { ticket: u32, kind: IoKind, said: &'a str }
-    /// A save failed.
-    SaveFailed { kind: IoKind, said: &'a str }
+    /// The held file is closed, open in some tab, or nobody knows.
+    HeldProbed { held: Probe }
 }
 
 groups! {

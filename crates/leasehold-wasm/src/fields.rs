@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use leasehold_project_rules::IoKind;
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::Member;
 
@@ -258,7 +257,7 @@ macro_rules! words {
     )* };
 }
 
-words!(FolderKind IoKind Probe WebLockResult);
+words!(FolderKind Probe WebLockResult);
 
 #[allow(clippy::indexing_slicing)] // a constant cannot iterate
 const fn words_of<T: Copy, const N: usize>(words: [(T, &'static str); N]) -> [&'static str; N] {

@@ -13,20 +13,21 @@ mod tab;
 #[cfg(not(target_family = "wasm"))]
 mod typescript;
 
-use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 pub use tab::{Answer, Readings, Tab};
 #[cfg(not(target_family = "wasm"))]
 pub use typescript::typescript;
 
-#[derive(Default)]
 struct Host {
     tab: Tab,
     buffer: Vec<u8>,
 }
 
-thread_local! {
-    static HOST: RefCell<Host> = RefCell::default();
+static HOST: Mutex<Host> = Mutex::new(Host { tab: Tab::new(), buffer: Vec::new() });
+
+fn with_host<T>(work: impl FnOnce(&mut Host) -> T) -> T {
+    work(&mut HOST.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Which requests and answers this module was built with.
@@ -40,7 +41,7 @@ pub extern "C" fn fingerprint() -> u32 {
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn reserve(length: usize) -> *mut u8 {
-    HOST.with_borrow_mut(|host| {
+    with_host(|host| {
         host.buffer.clear();
         host.buffer.resize(length, 0);
         host.buffer.as_mut_ptr()
@@ -52,7 +53,7 @@ pub extern "C" fn reserve(length: usize) -> *mut u8 {
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn call(request: usize, machine: usize, wall: f64, monotonic: f64) -> usize {
-    HOST.with_borrow_mut(|host| {
+    with_host(|host| {
         let at = Readings { wall: wall as u64, monotonic: monotonic as u64 };
         host.buffer = host.tab.handle(request, machine, at, &host.buffer);
         host.buffer.len()
@@ -63,5 +64,5 @@ pub extern "C" fn call(request: usize, machine: usize, wall: f64, monotonic: f64
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn answer() -> *const u8 {
-    HOST.with_borrow(|host| host.buffer.as_ptr())
+    with_host(|host| host.buffer.as_ptr())
 }

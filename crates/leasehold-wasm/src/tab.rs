@@ -6,15 +6,14 @@ use leasehold_core::lease::Claim;
 use leasehold_core::name::{Invalid, Reason};
 use leasehold_core::time::{StoreTime, whole_millis};
 use leasehold_core::{Fence, LeaseId, Owner};
-use leasehold_project_rules::event::Event;
-use leasehold_project_rules::guarded::{self, Action, Found, LockFile, Outcome, Probe, Verdict};
+use leasehold_project_rules::guarded::LockFile;
 use leasehold_project_rules::options::{lease_time, release_reason};
 use leasehold_project_rules::record::{Content, read_guard};
 use leasehold_project_rules::root::check_save;
-use leasehold_project_rules::wire::{EffectView, ErrorView, StepView};
+use leasehold_project_rules::wire::{EffectView, ErrorView};
 use leasehold_project_rules::{
-    CallId, Clock, Effect, Fault, Folder, IoError, News, Now, Operation, Options, Profile, ProjectLock,
-    ProjectLockError, Root, Surroundings, Ticket, Wanted, WebLock, shape,
+    CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, Root, Surroundings, Ticket,
+    Wanted, WebLock, shape,
 };
 
 use crate::border::{FolderKind, Request, WebLockResult};
@@ -35,37 +34,19 @@ pub struct Readings {
     pub monotonic: u64,
 }
 
-/// One machine, and the guarded section that its host is in.
+/// One machine.
 struct Machine {
     lock: ProjectLock,
     clock: Clock,
     profile: Profile,
-    /// The guarded sections that were asked for and not entered yet.
-    wanted: Vec<(Ticket, Action)>,
-    /// The one that the host is in.
-    section: Option<Entered>,
-    /// Those that were decided and not reported yet.
-    decided: Vec<(Ticket, Verdict)>,
-}
-
-/// A guarded section that the host is in.
-struct Entered {
-    purpose: Purpose,
-    action: Action,
-    guard: String,
-    read: Option<Found>,
-}
-
-/// What a guarded section is for.
-#[derive(Clone, Copy)]
-enum Purpose {
-    /// Something that the machine wanted.
-    Machine(Ticket),
-    /// A save, checked with this.
-    Save(Claim),
 }
 
 impl Tab {
+    /// No machine at all.
+    pub const fn new() -> Self {
+        Self { machines: Vec::new() }
+    }
+
     /// Handles the request of this number, addressed to this machine, and writes the answer as JSON.
     pub fn handle(&mut self, request: usize, machine: usize, at: Readings, bytes: &[u8]) -> Vec<u8> {
         let answer = Request::read(request, bytes).and_then(|request| self.answer(request, machine, at));
@@ -103,14 +84,7 @@ impl Tab {
 
 impl Machine {
     fn new(surroundings: Surroundings, clock: Clock) -> Self {
-        Self {
-            lock: ProjectLock::new(surroundings),
-            clock,
-            profile: Profile::default(),
-            wanted: Vec::new(),
-            section: None,
-            decided: Vec::new(),
-        }
+        Self { lock: ProjectLock::new(surroundings), clock, profile: Profile::default() }
     }
 
     /// Calls of the application.
@@ -139,15 +113,19 @@ impl Machine {
             Request::Claim { lease_id, fence, path } => {
                 let claim = claim(lease_id, fence)?;
                 check_save(path).map_err(said)?;
-                return Ok(self.may_save(&claim, now));
+                let refused = self.lock.may_save(claim, now).err();
+                return Ok(Answer { error: refused.map(|error| (&error).into()), ..Answer::default() });
             }
-            report => return self.handle_report(report, now),
+            Request::Save { call, lease_id, fence } => {
+                self.lock.save(CallId(call), claim(lease_id, fence)?, now);
+            }
+            report => self.handle_report(report, now)?,
         }
         Ok(Answer::default())
     }
 
     /// What came in from around: no call of the application.
-    fn handle_report(&mut self, request: Request<'_>, now: Now) -> Result<Answer, Wrong> {
+    fn handle_report(&mut self, request: Request<'_>, now: Now) -> Result<(), Wrong> {
         match request {
             Request::Timeout {} => self.lock.handle_timeout(now),
             Request::Frozen {} => self.lock.handle_frozen(now),
@@ -162,58 +140,9 @@ impl Machine {
                 self.lock.handle_web_lock(Ticket(ticket), result, now);
             }
             Request::News { fence, owner, why } => self.lock.handle_news(&news(fence, owner, why)?, now),
-            Request::Guarded { ticket } => {
-                let ticket = Ticket(ticket);
-                let verdict = take(&mut self.decided, ticket).ok_or("nothing was decided")?;
-                self.lock.handle_guarded(ticket, verdict.outcome, verdict.skewed, now);
-            }
-            Request::IoError { ticket, kind, said } => {
-                let ticket = Ticket(ticket);
-                take(&mut self.wanted, ticket);
-                take(&mut self.decided, ticket);
-                self.lock.handle_io_error(ticket, &IoError { kind, said: said.into() }, now);
-            }
-            section => return self.handle_section(section, now),
+            reply => self.lock.handle_io(reply_of(reply)?, now),
         }
-        Ok(Answer::default())
-    }
-
-    /// What the host found in a guarded section.
-    fn handle_section(&mut self, request: Request<'_>, now: Now) -> Result<Answer, Wrong> {
-        match request {
-            Request::Section { ticket, guard } => {
-                let action = take(&mut self.wanted, Ticket(ticket)).ok_or("no such section was asked for")?;
-                self.enter(Purpose::Machine(Ticket(ticket)), action, guard);
-                Ok(Answer::default())
-            }
-            Request::SaveSection { lease_id, fence, guard } => {
-                let claim = claim(lease_id, fence)?;
-                if self.lock.claim(now) != Some(claim) {
-                    return Ok(Answer { error: Some(self.stale()), ..Answer::default() });
-                }
-                self.enter(Purpose::Save(claim), Action::Save { claim, call: CallId(0) }, guard);
-                Ok(Answer::default())
-            }
-            Request::LockMissing {} => self.read(LockFile::Missing),
-            Request::LockRead { modified, lock } => self.read(LockFile::Read {
-                content: Content::of(&lock),
-                modified: StoreTime::from_millis(modified),
-            }),
-            Request::LockDamaged { modified } => self.read(LockFile::Read {
-                content: Content::Damaged,
-                modified: StoreTime::from_millis(modified),
-            }),
-            Request::LockUnreadable { modified, said } => self.read(LockFile::Unreadable {
-                modified: modified.map(StoreTime::from_millis),
-                said: said.into(),
-            }),
-            Request::Decide { held } => self.decide(held, now),
-            Request::SaveFailed { kind, said } => {
-                let error = IoError { kind, said: said.into() }.told(Operation::Renew, self.profile);
-                Ok(Answer { error: Some((&error).into()), ..Answer::default() })
-            }
-            _ => Err("there is no such request".into()),
-        }
+        Ok(())
     }
 
     fn options(&mut self, wanted: &Wanted) -> Result<Options, Wrong> {
@@ -222,78 +151,12 @@ impl Machine {
         Ok(options)
     }
 
-    /// May the holder of this lease begin to save?
-    fn may_save(&mut self, wanted: &Claim, now: Now) -> Answer {
-        // Past its deadline the lease is lost, and subscribers are told so now.
-        self.lock.handle_timeout(now);
-        let may = self.lock.claim(now).as_ref() == Some(wanted);
-        Answer { error: (!may).then(|| self.stale()), ..Answer::default() }
-    }
-
-    fn enter(&mut self, purpose: Purpose, action: Action, guard: &str) {
-        self.section = Some(Entered { purpose, action, guard: guard.into(), read: None });
-    }
-
-    /// `.lock` was read: which held file is to be looked at?
-    fn read(&mut self, lock: LockFile) -> Result<Answer, Wrong> {
-        let entered = self.section.as_mut().ok_or("no section was entered")?;
-        let found = Found { lock, last_fence: read_guard(&entered.guard) };
-        let probe = guarded::probe(&entered.action, &found).map(Fence::get);
-        entered.read = Some(found);
-        Ok(Answer { probe, ..Answer::default() })
-    }
-
-    /// The held file was looked at: what is to be done?
-    fn decide(&mut self, probe: Probe, now: Now) -> Result<Answer, Wrong> {
-        let Entered { purpose, action, read, .. } = self.section.take().ok_or("no section was entered")?;
-        let found = read.ok_or(".lock was not read")?;
-        let verdict = guarded::decide(&action, &found, probe, now.wall);
-        let steps = verdict.steps.iter().filter_map(StepView::of).collect();
-        let mut answer = Answer { steps, ..Answer::default() };
-        match purpose {
-            Purpose::Machine(ticket) => self.decided.push((ticket, verdict)),
-            Purpose::Save(_) if verdict.outcome == Outcome::Saved => {}
-            Purpose::Save(claim) => {
-                self.lock.handle_commit(claim, &verdict.outcome, now);
-                answer.error = Some(match &verdict.outcome {
-                    // Whose it is cannot be told now: nothing is lost yet.
-                    Outcome::Unreadable { said } => (&self.refusal(Fault::CannotRead).said(said)).into(),
-                    _ => self.stale(),
-                });
-            }
-        }
-        Ok(answer)
-    }
-
-    /// The error of a holder that may not save, unless the machine has a better one.
-    fn stale(&self) -> ErrorView {
-        ErrorView::from(&self.refusal(Fault::Stale))
-    }
-
-    fn refusal(&self, fault: Fault) -> ProjectLockError {
-        ProjectLockError::new(fault, Operation::Renew, self.profile)
-    }
-
     fn drain(&mut self, answer: &mut Answer, now: Now) {
-        while let Some((ticket, action)) = self.lock.take_section() {
-            answer.effects.push(EffectView::guarded(ticket));
-            self.wanted.push((ticket, action));
-        }
         while let Some(effect) = self.lock.poll_effect() {
-            if let (Some(error), Effect::Emit(Event::ReadonlyEntered { last_error, .. })) =
-                (&mut answer.error, &effect)
-            {
-                *error = last_error.into();
-            }
-            answer.effects.extend(EffectView::of(&effect));
+            answer.effects.push(EffectView::new(&effect, self.profile));
         }
         answer.timeout_ms = self.lock.poll_timeout().map(|at| whole_millis(at.since(now.steady)));
     }
-}
-
-fn take<T>(of: &mut Vec<(Ticket, T)>, ticket: Ticket) -> Option<T> {
-    let at = of.iter().position(|(known, _)| *known == ticket)?;
-    Some(of.swap_remove(at).1)
 }
 
 // --- what comes in, parsed into the types of the rules ---
@@ -312,6 +175,27 @@ fn surroundings(request: &Request<'_>) -> Result<Surroundings, Wrong> {
     let seed =
         [seed_a, seed_b, seed_c, seed_d].iter().fold(0, |seed, part| (seed << 32) | u128::from(**part));
     Ok(Surroundings { owner, folder, seed: seed.to_le_bytes() })
+}
+
+/// What came of a step.
+fn reply_of(request: Request<'_>) -> Result<IoReply, Wrong> {
+    let read = |content, modified| LockFile::Read { content, modified: StoreTime::from_millis(modified) };
+    Ok(match request {
+        Request::IoDone {} => IoReply::Done,
+        Request::IoFailed { said } => IoReply::Failed { said: said.into() },
+        Request::GuardBusy {} => IoReply::Busy,
+        Request::GuardAbsent {} => IoReply::Absent,
+        Request::GuardRead { text } => IoReply::Guard(read_guard(text)),
+        Request::LockMissing {} => IoReply::Lock(LockFile::Missing),
+        Request::LockRead { modified, lock } => IoReply::Lock(read(Content::of(&lock), modified)),
+        Request::LockDamaged { modified } => IoReply::Lock(read(Content::Damaged, modified)),
+        Request::LockUnreadable { modified, said } => IoReply::Lock(LockFile::Unreadable {
+            modified: modified.map(StoreTime::from_millis),
+            said: said.into(),
+        }),
+        Request::HeldProbed { held } => IoReply::Probe(held),
+        _ => return Err("there is no such request".into()),
+    })
 }
 
 fn news(fence: u64, owner: Option<&str>, why: Option<&str>) -> Result<News, Wrong> {
@@ -356,12 +240,6 @@ shape! {
         /// When to come back with `timeout`, from now.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub timeout_ms: Option<u64>,
-        /// The fence whose held file is to be looked at.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub probe: Option<u64>,
-        /// What to do in the section, in this order.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub steps: Vec<StepView>,
         /// Why nothing may be saved.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub error: Option<ErrorView>,
@@ -431,27 +309,52 @@ mod tests {
         tab
     }
 
-    fn ticket(answer: &Value, what: &str) -> f64 {
+    fn effect<'a>(answer: &'a Value, what: &str) -> &'a Value {
         let effects = answer["effects"].as_array().unwrap();
         let wanted = effects.iter().find(|effect| effect["do"] == what);
-        wanted.unwrap_or_else(|| panic!("no {what} in {answer}"))["ticket"].as_f64().unwrap()
+        wanted.unwrap_or_else(|| panic!("no {what} in {answer}"))
+    }
+
+    /// Reports the steps of one section in the folder, which is empty; answers the last answer, and the steps.
+    fn run(tab: &mut Tab, mut answer: Value, at: u64) -> (Value, Vec<String>) {
+        let mut steps = Vec::new();
+        while let Some(io) = answer["effects"]
+            .as_array()
+            .and_then(|all| all.iter().find(|effect| effect["do"] == "io").cloned())
+        {
+            let step = io["step"]["do"].as_str().unwrap().to_owned();
+            answer = match step.as_str() {
+                "readGuard" => send(tab, at, "GuardRead", &[Text("")]),
+                "readLock" => send(tab, at, "LockMissing", &[]),
+                _ => send(tab, at, "IoDone", &[]),
+            };
+            steps.push(step);
+            if steps.last().is_some_and(|step| step == "dropGuard") {
+                break;
+            }
+        }
+        (answer, steps)
     }
 
     fn acquired() -> (Tab, Value) {
         let mut tab = opened();
         let acquire: Vec<_> = std::iter::once(Number(1.0)).chain(DEFAULTS).collect();
-        let web = ticket(&send(&mut tab, 0, "Acquire", &acquire), "requestWebLock");
-        let answer = send(&mut tab, 1, "WebLock", &[Number(web), Text("granted"), Text("")]);
-        let section = ticket(&answer, "guarded");
-        send(&mut tab, 2, "Section", &[Number(section), Text("")]);
-        assert_eq!(send(&mut tab, 2, "LockMissing", &[])["probe"], Value::Null);
-        let steps = send(&mut tab, 3, "Decide", &[Text("unknown")])["steps"].clone();
-        let steps: Vec<_> =
-            steps.as_array().unwrap().iter().map(|step| step["do"].as_str().unwrap()).collect();
-        assert_eq!(steps, ["storeFence", "openHeld", "writeLock", "sweepHeld"]);
-        let answer = send(&mut tab, 4, "Guarded", &[Number(section)]);
-        let settled = answer["effects"].as_array().unwrap().iter().find(|effect| effect["do"] == "settle");
-        let lease = settled.unwrap()["lease"].clone();
+        let asked = send(&mut tab, 0, "Acquire", &acquire);
+        let web = effect(&asked, "requestWebLock")["ticket"].as_f64().unwrap();
+        let granted = send(&mut tab, 1, "WebLock", &[Number(web), Text("granted"), Text("")]);
+        let (answer, steps) = run(&mut tab, granted, 2);
+        let expected = [
+            "takeGuard",
+            "readGuard",
+            "readLock",
+            "writeGuard",
+            "openHeld",
+            "writeLock",
+            "sweepHeld",
+            "dropGuard",
+        ];
+        assert_eq!(steps, expected);
+        let lease = effect(&answer, "settle")["lease"].clone();
         assert_eq!(lease["guarantee"], "exclusive");
         (tab, lease)
     }
@@ -465,14 +368,16 @@ mod tests {
     fn a_save_is_allowed_by_the_lock_file_alone() {
         let (mut tab, lease) = acquired();
         let claim = || [Text(lease["leaseId"].as_str().unwrap()), Number(lease["fence"].as_f64().unwrap())];
-        let words = |last| claim().into_iter().chain([Text(last)]).collect::<Vec<_>>();
-        assert_eq!(send(&mut tab, 5, "Claim", &words("current.json"))["error"], Value::Null);
-        // Somebody has removed `.lock` in the meantime.
-        assert_eq!(send(&mut tab, 6, "SaveSection", &words(""))["error"], Value::Null);
-        assert_eq!(send(&mut tab, 6, "LockMissing", &[])["error"], Value::Null);
-        let answer = send(&mut tab, 7, "Decide", &[Text("unknown")]);
-        assert_eq!(answer["error"]["code"], "lease-stale");
-        assert!(answer["effects"].as_array().unwrap().iter().any(|effect| effect["do"] == "emit"));
+        let words: Vec<_> = claim().into_iter().chain([Text("current.json")]).collect();
+        assert_eq!(send(&mut tab, 5, "Claim", &words)["error"], Value::Null);
+        // `.lock` was removed in the meantime.
+        let words: Vec<_> = [Number(2.0)].into_iter().chain(claim()).collect();
+        let answer = send(&mut tab, 6, "Save", &words);
+        let (answer, steps) = run(&mut tab, answer, 7);
+        assert_eq!(steps, ["takeGuard", "readGuard", "readLock", "dropGuard"], "and no save");
+        let saved = effect(&answer, "saved");
+        assert_eq!((&saved["error"]["code"], &saved["folderFailed"]), (&"lease-stale".into(), &false.into()));
+        effect(&answer, "emit");
     }
 
     /// Somebody wrote `extendByMs: 5` and was told that `ttlMs` was wrong, which they had not written.
@@ -489,14 +394,12 @@ mod tests {
         let mut tab = opened();
         let profile: Vec<_> =
             [Number(1.0), Text("no such profile")].into_iter().chain(DEFAULTS.into_iter().skip(1)).collect();
-        let cases: [(&str, &[Word<'_>]); 8] = [
+        let cases: [(&str, &[Word<'_>]); 6] = [
             ("Acquire", &[]),
             ("Acquire", &profile),
             ("Release", &[Number(1.0), Text("no lease id"), Flag(false), Nothing]),
-            ("Section", &[Number(7.0), Text("")]),
-            ("Decide", &[Text("free")]),
-            ("LockMissing", &[]),
-            ("Guarded", &[Number(7.0)]),
+            ("HeldProbed", &[Text("open")]),
+            ("Save", &[Number(1.0), Text("no lease id"), Number(1.0)]),
             ("Claim", &[Text(LEASE), Number(1.0), Text("../outside")]),
         ];
         for (name, words) in cases {

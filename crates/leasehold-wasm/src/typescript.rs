@@ -3,6 +3,7 @@
 
 use leasehold_project_rules::fault::TABLE;
 use leasehold_project_rules::record::LONGEST;
+use leasehold_project_rules::root::file;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
 use leasehold_project_rules::{Guarantee, Operation, Strategy};
 
@@ -21,6 +22,14 @@ pub fn typescript() -> String {
     text += &format!("export const FINGERPRINT = {FINGERPRINT};\n");
     text += "\n/** The longest `.lock` that is looked at, in bytes. */\n";
     text += &format!("export const LONGEST_LOCK = {LONGEST};\n");
+    text += "\n/** The names of the files of the lock; a fence follows the last one. */\n";
+    text += &format!(
+        "export const FILES = {{ lock: '{}', temporary: '{}', guard: '{}', held: '{}' }} as const;\n",
+        file::LOCK,
+        file::LOCK_TMP,
+        file::GUARD,
+        file::HELD
+    );
     text += "\n/** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */\n";
     text += "export const REQUESTS = {\n";
     for request in REQUESTS {

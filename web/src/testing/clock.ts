@@ -18,7 +18,7 @@ export class FakeClock {
     return this.#now;
   }
 
-  /** A clock that nobody sets. */
+  /** A monotonic clock. */
   monotonic(): number {
     return this.#monotonic;
   }

@@ -65,14 +65,14 @@ export class MockNavigatorLocks {
     return { held, pending: this.#shared.waiting.map(({ name, client }) => ({ name, clientId: client })) };
   }
 
-  /** Takes a name from whoever holds it, as a request with `steal: true` does. */
+  /** Takes a lock from its holder, as a request with `steal: true` does. */
   steal(name: string): void {
     const holder = this.#shared.held.get(name);
     this.#shared.held.delete(name);
     holder?.fail(new DOMException('the lock was stolen', 'AbortError'));
   }
 
-  /** Gives a name to the next one that waits, as if the work of whoever holds it were done. The holder is not told. */
+  /** Grants a lock to the next request, as if the holder's callback had ended. The holder does not notice. */
   release(name: string): void {
     this.#shared.held.delete(name);
     this.#next(name);
@@ -121,7 +121,7 @@ export class MockNavigatorLocks {
     } catch (error) {
       reject(error);
     }
-    // A lock that was stolen meanwhile is somebody else's.
+    // A lock that was stolen meanwhile has another holder.
     if (this.#shared.held.get(request.name) !== request) return;
     this.#shared.held.delete(request.name);
     this.#next(request.name);

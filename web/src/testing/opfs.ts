@@ -330,7 +330,7 @@ export interface MockWritable {
   abort(): Promise<void>;
 }
 
-/** A `FileSystemSyncAccessHandle`: while it is open, nobody else can have one on this file. */
+/** A `FileSystemSyncAccessHandle`: while it is open, there can be no other on this file. */
 export class MockSyncAccessHandle {
   readonly #in: Place<FileNode>;
   readonly #close = () => {

@@ -1,4 +1,4 @@
-// Keeps what it hears.
+// Records events, for assertions.
 
 import type { ProjectLockEvent } from '../types.js';
 

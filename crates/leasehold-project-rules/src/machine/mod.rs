@@ -214,14 +214,8 @@ impl ProjectLock {
         self.go_on_with_section(now);
     }
 
-    /// The next guarded section, for a shell that runs it by itself instead of polling its steps: it reports by
-    /// `handle_guarded`, `handle_io_error` and `handle_commit`.
-    pub fn take_section(&mut self) -> Option<(Ticket, Action)> {
-        self.out.sections.take()
-    }
-
     /// What a guarded section came to.
-    pub fn handle_guarded(&mut self, ticket: Ticket, outcome: Outcome, skewed: bool, now: Now) {
+    fn handle_guarded(&mut self, ticket: Ticket, outcome: Outcome, skewed: bool, now: Now) {
         self.expire(now);
         if let Some(cleanup) = self.take_cleanup(ticket) {
             return self.cleaned_up(cleanup, &outcome, now);
@@ -237,7 +231,7 @@ impl ProjectLock {
     }
 
     /// A guarded section could not be finished.
-    pub fn handle_io_error(&mut self, ticket: Ticket, error: &IoError, now: Now) {
+    fn handle_io_error(&mut self, ticket: Ticket, error: &IoError, now: Now) {
         self.expire(now);
         if let Some(cleanup) = self.take_cleanup(ticket) {
             return self.clean_up_later(cleanup, now);
@@ -254,7 +248,7 @@ impl ProjectLock {
     }
 
     /// What a save's own check in the guarded section came to.
-    pub fn handle_commit(&mut self, claim: Claim, outcome: &Outcome, now: Now) {
+    fn handle_commit(&mut self, claim: Claim, outcome: &Outcome, now: Now) {
         self.expire(now);
         if self.lease().is_none_or(|lease| claim_of(lease) != claim) {
             return;

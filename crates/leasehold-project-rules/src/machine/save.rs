@@ -14,10 +14,8 @@ use crate::section::Conclusion;
 impl ProjectLock {
     /// Replaces a file by what the shell has for this call, if the claim is still good. Answered by [`Effect::Saved`].
     pub fn save(&mut self, call: CallId, claim: Claim, now: Now) {
-        let was_ours = self.lease().is_some_and(|lease| claim_of(lease) == claim);
-        self.wake(now);
-        let refused = if self.claim(now) != Some(claim) {
-            Some(NotSaved::Lost(self.why_lost(claim, was_ours)))
+        let refused = if let Err(error) = self.may_save(claim, now) {
+            Some(NotSaved::Lost(error))
         } else if let Folder::Absent { said } = &self.surroundings.folder {
             Some(NotSaved::Folder(IoError { kind: IoKind::Open, said: said.clone() }))
         } else {
@@ -27,6 +25,13 @@ impl ProjectLock {
         if let Some(refused) = refused {
             self.out.push(Effect::Saved { call, saved: Err(refused) });
         }
+    }
+
+    /// Whether a save under this claim would be tried now, for a shell that has much to prepare before it.
+    pub fn may_save(&mut self, claim: Claim, now: Now) -> Result<(), ProjectLockError> {
+        let was_ours = self.lease().is_some_and(|lease| claim_of(lease) == claim);
+        self.wake(now);
+        if self.claim(now) == Some(claim) { Ok(()) } else { Err(self.why_lost(claim, was_ours)) }
     }
 
     pub(super) fn saved(

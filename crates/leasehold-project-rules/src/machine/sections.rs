@@ -93,14 +93,6 @@ impl Sections {
             }
         }
     }
-
-    /// The next section, for a shell that runs it itself.
-    pub(super) fn take(&mut self) -> Option<(Ticket, Action)> {
-        match self.waiting.pop_front()? {
-            (Purpose::Machine(ticket), action) => Some((ticket, action)),
-            (Purpose::Save(..), _) => None,
-        }
-    }
 }
 
 impl ProjectLock {

@@ -5,13 +5,12 @@
 //!   callers ──► queue ──► writer thread            caller ──► one transaction per command:
 //!                          decide on the overlay                read, decide, write, commit
 //!                          write the batch, fdatasync
-//!   readers ◄───── view ◄──┘ then show, publish, answer
+//!   readers ◄── resident ◄─┘ then commit, tell, answer
 //! ```
 //!
 //! *Exclusive* keeps all slots in memory and writes many callers' changes with one sync. *Shared* keeps nothing in
 //! memory, so that several processes may work on the same file. The two refuse each other. Both obey the same laws.
 
-mod disk;
 mod exclusive;
 mod file;
 mod log;
