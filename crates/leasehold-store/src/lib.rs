@@ -45,6 +45,9 @@ pub mod random;
 #[doc(hidden)]
 pub mod resident;
 mod url;
+#[cfg(feature = "embedded")]
+#[doc(hidden)]
+pub mod writer;
 
 use async_trait::async_trait;
 use leasehold_core::job::Record;

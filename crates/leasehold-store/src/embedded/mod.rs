@@ -5,12 +5,13 @@
 //!   callers ──► queue ──► writer thread            caller ──► one transaction per command:
 //!                          decide on the overlay                read, decide, write, commit
 //!                          write the batch, fdatasync
-//!   readers ◄── resident ◄─┘ then commit, tell, answer
+//!   readers ◄───── view ◄──┘ then show, publish, answer
 //! ```
 //!
 //! *Exclusive* keeps all slots in memory and writes many callers' changes with one sync. *Shared* keeps nothing in
 //! memory, so that several processes may work on the same file. The two refuse each other. Both obey the same laws.
 
+mod disk;
 mod exclusive;
 mod file;
 mod log;

@@ -19,7 +19,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
-use super::{exclusive, file};
+use super::{disk, file};
 use crate::clock::Clock;
 use crate::resident::Ending;
 use crate::{
@@ -431,9 +431,9 @@ fn verify(db: &mut Connection) -> Result<(), RowError> {
     for table in ["slot", "job"] {
         rows::check_pages(&snapshot, table)?;
     }
-    exclusive::load_slots(&snapshot, &header)?;
-    exclusive::load_jobs(&snapshot, &header)?;
-    exclusive::load_endings(&snapshot)?;
+    disk::load_slots(&snapshot, &header)?;
+    disk::load_jobs(&snapshot, &header)?;
+    disk::load_endings(&snapshot)?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
-use super::{Mode, exclusive, file, log, shared};
+use super::{Mode, disk, file, log, shared};
 use crate::clock::unix_millis;
 use crate::resident::Ending;
 use crate::{Error, Page, Range, Result, Retry};
@@ -68,7 +68,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
     checked.problems.extend(log_problem(path).map(|error| what_is_wrong(&error)));
     // One snapshot, so that a store in use does not look inconsistent.
     let snapshot = db.unchecked_transaction().map_err(|error| file::trouble(path, &error))?;
-    match exclusive::load_rows(&snapshot) {
+    match disk::load_rows(&snapshot) {
         Ok((header, _)) => {
             checked.last_fence = header.counters.last_fence;
             if header.in_use && file::log_is_gone(path) {

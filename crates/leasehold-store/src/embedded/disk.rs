@@ -1,0 +1,221 @@
+//! SQLite behind the writer of the exclusive store: a batch is one transaction, synced before it is acknowledged.
+
+use std::path::{Path, PathBuf};
+
+use leasehold_core::job::Job;
+use leasehold_core::{Key, Published, Slot, StoreTime};
+use rusqlite::Connection;
+
+use super::file;
+use super::mode_lock::ModeLock;
+use super::rows::{self, Header, RowError};
+use crate::clock::Clock;
+use crate::resident::{Ending, Resident, Staged};
+use crate::writer::{Batch, Disk, Failure, Loaded, Trim};
+use crate::{Result, Retry};
+
+/// After how many commits a store is taken for a busy one, which is worth a log of full length.
+const BUSY: u32 = 100;
+
+/// The open file, and what its header says.
+pub(super) struct SqliteDisk {
+    path: PathBuf,
+    db: Connection,
+    header: Header,
+    lock: ModeLock,
+    /// How many transactions were written since the store was opened.
+    commits: u32,
+}
+
+impl SqliteDisk {
+    /// Reads the whole file, and marks it as in use.
+    pub(super) fn open(path: &Path, lock: ModeLock, clock: &dyn Clock) -> Result<(Self, Loaded)> {
+        let (mut db, mut header, resident) = load(path)?;
+        let start = resumed(&header, clock);
+        header.boot.clear();
+        header.in_use = true;
+        header.clock = start;
+        begin_use(&mut db, &header).map_err(|error| file::trouble(path, &error))?;
+        let disk = Self { path: path.to_owned(), db, header, lock, commits: 0 };
+        Ok((disk, Loaded { resident, clock: start }))
+    }
+
+    fn write(&mut self, before: &Resident, batch: &Batch<'_>) -> rusqlite::Result<()> {
+        let staged = batch.staged;
+        let mut header = Header { counters: staged.counters, clock: staged.now, ..self.header.clone() };
+        let transaction = self.db.unchecked_transaction()?;
+        write_slots(&transaction, &mut header, before, staged)?;
+        write_jobs(&transaction, &mut header, before, staged)?;
+        staged.events.iter().try_for_each(|event| rows::write_event(&transaction, event))?;
+        staged.endings.iter().try_for_each(|ending| rows::write_ending(&transaction, ending))?;
+        if let Some(trim) = batch.trim {
+            delete_old(&transaction, trim)?;
+        }
+        rows::write_header(&transaction, &header)?;
+        transaction.commit()?;
+        self.header = header;
+        self.count_commit();
+        Ok(())
+    }
+
+    /// Gives the log its full length once the store has turned out to be a busy one.
+    fn count_commit(&mut self) {
+        self.commits = self.commits.saturating_add(1);
+        if self.commits == BUSY
+            && let Err(error) = file::lengthen_log(&self.path)
+        {
+            tracing::debug!(%error, path = %self.path.display(), "the log grows as it goes, which is slower");
+        }
+    }
+}
+
+impl Disk for SqliteDisk {
+    fn commit(&mut self, before: &Resident, batch: &Batch<'_>) -> Result<(), Failure> {
+        self.write(before, batch).map_err(|error| {
+            let error = file::trouble(&self.path, &error);
+            let undone = error.retry() == Retry::Safe && self.db.is_autocommit();
+            Failure { error, undone }
+        })
+    }
+
+    fn reload(&mut self) -> Result<Loaded> {
+        let (db, header, resident) = load(&self.path)?;
+        // After a failed sync the log may look written and not be. Writing it into the file makes it so.
+        // The header then begins a new log, in which nothing is left of what failed.
+        file::checkpoint(&db)
+            .and_then(|()| rows::write_header(&db, &header))
+            .map_err(|error| file::trouble(&self.path, &error))?;
+        let clock = header.clock;
+        self.db = db;
+        self.header = header;
+        Ok(Loaded { resident, clock })
+    }
+
+    fn end(&mut self, clock: StoreTime) -> Result<()> {
+        self.header.clock = clock;
+        self.header.in_use = false;
+        let ended = rows::write_header(&self.db, &self.header).and_then(|()| file::end_orderly(&self.db));
+        debug_assert!(self.lock.is_last(), "an exclusive store is alone");
+        ended.map_err(|error| file::trouble(&self.path, &error))
+    }
+}
+
+fn write_slots(
+    db: &Connection,
+    header: &mut Header,
+    before: &Resident,
+    staged: &Staged,
+) -> rusqlite::Result<()> {
+    for (key, slot) in &staged.slots {
+        let before = before.committed(key).map_or(0, |slot| u64::from(rows::slot_sum(key, slot)));
+        let after = match slot {
+            Some(slot) => rows::write_slot(db, key, slot)?,
+            None => rows::delete_slot(db, key).map(|()| 0)?,
+        };
+        header.slot_sums = header.slot_sums.wrapping_sub(before).wrapping_add(u64::from(after));
+    }
+    Ok(())
+}
+
+fn write_jobs(
+    db: &Connection,
+    header: &mut Header,
+    before: &Resident,
+    staged: &Staged,
+) -> rusqlite::Result<()> {
+    for (key, job) in &staged.jobs {
+        let before = before.committed_job(key).map_or(0, |job| u64::from(rows::job_sum(key, job)));
+        let after = match job {
+            Some(job) => rows::write_job(db, key, job)?,
+            None => rows::delete_job(db, key).map(|()| 0)?,
+        };
+        header.job_sums = header.job_sums.wrapping_sub(before).wrapping_add(u64::from(after));
+    }
+    Ok(())
+}
+
+fn delete_old(db: &Connection, trim: Trim) -> rusqlite::Result<()> {
+    let events_up_to = trim.events_up_to.0.cast_signed();
+    db.prepare_cached("DELETE FROM event WHERE position <= ?1")?.execute([events_up_to])?;
+    let sql = "DELETE FROM ending WHERE id <= (SELECT max(id) FROM ending) - ?1";
+    db.prepare_cached(sql)?.execute([i64::try_from(trim.endings_kept).unwrap_or(i64::MAX)])?;
+    Ok(())
+}
+
+/// What the file holds, every row of it checked.
+fn load(path: &Path) -> Result<(Connection, Header, Resident)> {
+    let db = file::connect(path)?;
+    let (header, resident) = load_rows(&db).map_err(|error| file::row_trouble(path, error))?;
+    Ok((db, header, resident))
+}
+
+pub(super) fn load_rows(db: &Connection) -> std::result::Result<(Header, Resident), RowError> {
+    let header = rows::read_header(db)?;
+    let slots = load_slots(db, &header)?;
+    let jobs = load_jobs(db, &header)?;
+    let endings = load_endings(db)?;
+    let events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
+    check_events(&header, &events)?;
+    Ok((header.clone(), Resident::load(header.counters, slots, jobs, endings, events)))
+}
+
+/// All slots, none of them missing.
+pub(super) fn load_slots(
+    db: &Connection,
+    header: &Header,
+) -> std::result::Result<Vec<(Key, Slot)>, RowError> {
+    let mut sums = 0_u64;
+    let slots = rows::all(db, "slot", rows::SLOT_COLUMNS, "key", |row| {
+        let (key, slot) = rows::slot_from(row)?;
+        sums = sums.wrapping_add(u64::from(rows::slot_sum(&key, &slot)));
+        Ok((key, slot))
+    })?;
+    if sums != header.slot_sums {
+        return Err(RowError::Bad("some of its slots are missing or stand there twice".into()));
+    }
+    Ok(slots)
+}
+
+/// All jobs, none of them missing.
+pub(super) fn load_jobs(db: &Connection, header: &Header) -> std::result::Result<Vec<(Key, Job)>, RowError> {
+    let mut sums = 0_u64;
+    let jobs = rows::all(db, "job", rows::JOB_COLUMNS, "key", |row| {
+        let (key, job) = rows::job_from(row)?;
+        sums = sums.wrapping_add(u64::from(rows::job_sum(&key, &job)));
+        Ok((key, job))
+    })?;
+    if sums != header.job_sums {
+        return Err(RowError::Bad("some of its jobs are missing or stand there twice".into()));
+    }
+    Ok(jobs)
+}
+
+/// All endings, none of them missing: their pages tell, for there is no sum over them.
+pub(super) fn load_endings(db: &Connection) -> std::result::Result<Vec<Ending>, RowError> {
+    rows::check_pages(db, "ending")?;
+    rows::all(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from)
+}
+
+/// Events stand one after the other up to the last position.
+fn check_events(header: &Header, events: &[Published]) -> std::result::Result<(), RowError> {
+    let gapless = events.windows(2).all(|pair| matches!(pair, [a, b] if a.position.0 + 1 == b.position.0));
+    let complete = events.last().is_none_or(|last| last.position == header.counters.position);
+    if gapless && complete { Ok(()) } else { Err(RowError::Bad("some of its events are missing".into())) }
+}
+
+/// Where the lease clock goes on. In shared mode it ran with the machine's; in exclusive mode it stood still.
+fn resumed(header: &Header, clock: &dyn Clock) -> StoreTime {
+    let running = super::shared::running_clock(header, clock);
+    running.map_or(header.clock, |now| now.max(header.clock))
+}
+
+/// Marks the file as in use, in the file itself and not only in its log: a mark without a log means that the log was
+/// lost. Drops the indexes that only shared mode needs.
+fn begin_use(db: &mut Connection, header: &Header) -> rusqlite::Result<()> {
+    file::begin_log(db)?;
+    let transaction = db.transaction()?;
+    super::shared::drop_indexes(&transaction)?;
+    rows::write_header(&transaction, header)?;
+    transaction.commit()?;
+    file::checkpoint(db)
+}
