@@ -1,7 +1,7 @@
-//! Lets connections in, and shows those out that only take up room: too many from one address, too slow to say what they
-//! want, or too slow to take the answer.
+//! Accepts connections, and closes those that only use up room: too many from one address, too slow to send a request, or
+//! too slow to read the response.
 //!
-//! Nothing here knows what a request is about. Nothing that a peer does keeps others from being let in.
+//! Nothing here knows what a request is about. No peer can keep others from connecting.
 
 mod gate;
 mod tls;
@@ -36,27 +36,27 @@ use crate::metrics::{Cut, Metrics};
 use leasehold_core::{Retries, RetryPolicy};
 use leasehold_store::jitter;
 
-/// Where a request comes from: the peer, or whom a trusted proxy speaks for.
+/// The client's address: the peer's, or the one that a trusted proxy names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
 
-/// How many requests may be under way in one HTTP/2 connection.
+/// How many concurrent requests one HTTP/2 connection may have.
 const STREAMS: u32 = 128;
 
-/// How much of what a peer sends is taken before it is looked at, by HTTP/2 stream and connection.
+/// How many bytes are buffered per HTTP/2 stream, and per connection.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 
-/// How often an HTTP/2 peer is asked whether it is still there, and how long it has to answer.
+/// How often an HTTP/2 peer is pinged, and how long it has to answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
 
-/// Says what is wrong with the certificate and the key, before anybody is told that the server is there.
+/// Checks the certificate and the key before the server starts to listen.
 pub(crate) fn check_tls(config: &Config) -> Result<(), ConfigError> {
     config.tls.as_ref().map(Tls::open).transpose().map(|_| ())
 }
 
-/// Serves until the shutdown, and then until the requests under way are done, for at most `limits.drain`.
+/// Serves until the shutdown, and then finishes the requests in progress, for at most `limits.drain`.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -91,7 +91,8 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// The next connection. When the system has no room for one, those who are there go on, and it is tried again.
+/// The next connection. When the system cannot open another (out of file descriptors), existing connections go on and it
+/// retries.
 async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
     let mut retries = Retries::new(RetryPolicy::LOOP, jitter());
     loop {
@@ -100,7 +101,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
             Err(error) if is_about_the_peer(&error) => {}
             Err(error) => {
                 if retries.failures() == 0 {
-                    tracing::error!(%error, "no connection can be accepted, trying again");
+                    tracing::error!(%error, "cannot accept connections; trying again");
                 }
                 tokio::time::sleep(retries.pause()).await;
             }
@@ -108,17 +109,20 @@ async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
     }
 }
 
-/// Whether it was the peer that went away before it was let in.
+/// Whether the peer closed the connection before it was accepted.
 fn is_about_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Waits for the connections, which have been told that it is over.
+/// Waits for the connections, which have been told to close.
 async fn drain(mut connections: JoinSet<()>, door: &Door) {
     let all_gone = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(door.config.limits.drain, all_gone).await.is_err() {
-        tracing::warn!(connections = connections.len(), "cut, because they were not done in time");
+        tracing::warn!(
+            connections = connections.len(),
+            "closed connections whose requests did not finish in time"
+        );
         (0..connections.len()).for_each(|_| door.metrics.connection_cut(Cut::ShuttingDown));
         connections.shutdown().await;
     }
@@ -135,7 +139,7 @@ struct Door {
 }
 
 impl Door {
-    /// Room for one more connection, or none.
+    /// A place for one more connection, or `None` at the limit.
     fn admit(&self, gate: &Gate, peer: IpAddr) -> Option<Place> {
         match gate.enter(peer, self.config.trusts(peer)) {
             Ok(place) => Some(place),
@@ -149,7 +153,7 @@ impl Door {
 
     /// Serves one connection, from its first byte to its end.
     async fn welcome(self: Arc<Self>, stream: TcpStream, peer: IpAddr, place: Place) {
-        // What is answered is whole: there is nothing to wait for.
+        // Responses are written whole, so there is nothing to coalesce.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else { return self.converse(stream, peer, place).await };
         let handshake = tokio::time::timeout(self.config.limits.head_time, tls.accept(stream));
@@ -179,7 +183,7 @@ impl Door {
     }
 }
 
-/// How HTTP is spoken. How long a head may take is up to [`watch`], which knows an idle connection from a slow one.
+/// The HTTP settings. The timeout of a request's head is in [`watch`], which tells an idle connection from a slow one.
 fn http(limits: &Limits) -> Builder<TokioExecutor> {
     let mut http = Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
@@ -217,8 +221,8 @@ impl hyper::service::Service<Request<Incoming>> for Visitor {
     }
 }
 
-/// Whom a request comes from. Every proxy writes down, at the end of `X-Forwarded-For`, where it got the request from:
-/// read from the end, the first that is not one of ours is the client. Whatever stands before it anybody can make up.
+/// The client of a request. Every proxy appends to `X-Forwarded-For` the address that it got the request from: read from
+/// the end, the first that is no trusted proxy is the client. Entries before it can be forged.
 fn client_address(peer: IpAddr, headers: &HeaderMap, config: &Config) -> IpAddr {
     let mut address = peer;
     let values = headers.get_all("x-forwarded-for").iter().rev();

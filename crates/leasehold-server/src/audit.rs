@@ -1,8 +1,8 @@
 //! The audit: every take-over and forced release of a document, one line of JSON each, in a file that only grows.
 //!
-//! It follows the store's feed, not the requests: what was committed is written down even when the server died before it
-//! could. After a restart it goes on where the last line stands, and where events are gone for good a line says so. A
-//! disk that fails never stops the server; the line is tried again until it is there.
+//! It follows the store's feed, not the requests: a committed change is recorded even when the server died before it
+//! answered. After a restart it resumes after its last line; where the store has dropped events, a line records the gap. A
+//! failing disk never stops the server; the line is retried until it is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -27,33 +27,33 @@ use crate::metrics::Metrics;
 #[error(transparent)]
 pub struct AuditError(#[from] ConfigError);
 
-/// After so many events without an entry, a line says how far they were looked at: a restart never looks at more than
-/// these again, and never finds that the store has forgotten them.
+/// After so many events without an entry, a line records the position that was reached: a restart never reads more than
+/// these again, and the store still has them.
 const SEEN_EVERY: u64 = EVENTS_KEPT as u64 / 10;
 
-/// The place of every so many lines is remembered, for reading pages.
+/// The offset of every so many lines is remembered, for reading pages.
 const INDEX_EVERY: u64 = 128;
 
-/// How many lines a page is looked for in at most.
+/// How many lines are read for one page at most.
 const LINES_PER_PAGE: u64 = 10_000;
 
 /// The longest line: every name and reason in it is shorter.
 const LONGEST_LINE: u64 = 64 * 1024;
 
-/// How long a server that shuts down may still look for what was just committed.
+/// How long a shutdown waits for the events that were just committed.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// A line of the file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Line {
-    /// Somebody did something to another's lock.
+    /// A take-over or a forced release.
     Entry(AuditEntry),
     /// The audit begins after this position.
     Began { began: u64, at: String },
-    /// Up to this position there was nothing else.
+    /// There is no other entry up to this position.
     Seen { seen: u64, at: String },
-    /// What happened between two positions is not known.
+    /// The events between two positions are unknown.
     Gap { gap: Gap, at: String },
 }
 
@@ -80,11 +80,11 @@ pub struct Audit {
     path: PathBuf,
     log: Mutex<Log>,
     metrics: OnceLock<Metrics>,
-    /// Cancelled once it is known from where on everything will be written down.
+    /// Cancelled once the position is known from which on everything is recorded.
     begun: CancellationToken,
 }
 
-/// What is known about the file. What lies beyond `length` does not count.
+/// The state of the file. Bytes beyond `length` do not count.
 struct Log {
     file: File,
     length: u64,
@@ -92,12 +92,12 @@ struct Log {
     index: Vec<u64>,
     /// The position of the last line; `None` in a new file.
     position: Option<u64>,
-    /// Whether a failed attempt may have left something beyond `length`.
+    /// Whether a failed write may have left bytes beyond `length`.
     has_remains: bool,
 }
 
 impl Audit {
-    /// Opens the audit, or begins one. Half a line at the end, from a crash, is cut off; other damage is refused.
+    /// Opens the audit, or creates one. A partial last line, from a crash, is cut off; other damage is refused.
     pub fn open(path: &Path) -> Result<Arc<Self>, AuditError> {
         let file = open_file(path)?;
         let log = Log::read(path, file)?;
@@ -109,17 +109,17 @@ impl Audit {
         }))
     }
 
-    /// Completes when whatever happens from now on will be written down.
+    /// Completes when every later event will be recorded.
     pub(crate) async fn begun(&self) {
         self.begun.cancelled().await;
     }
 
-    /// Counts failures in these from now on.
+    /// Counts failures in these metrics from now on.
     pub(crate) fn report_to(&self, metrics: &Metrics) {
         let _ = self.metrics.set(metrics.clone());
     }
 
-    /// Writes down what happens in the store, until the shutdown.
+    /// Records the store's events until the shutdown.
     pub async fn follow(
         self: Arc<Self>,
         store: Arc<dyn Store>,
@@ -136,14 +136,14 @@ impl Audit {
                 () = follower.shutdown.cancelled() => break,
                 feed = follower.store.events(position, MAX_EVENTS) => feed,
             };
-            // Not given up half-way: what was read here is written here.
+            // Not interrupted by the shutdown: events that were read are also written.
             let turned = match feed {
                 Ok(feed) => {
                     retries.succeeded();
                     follower.take_in(feed, position).await
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the audit cannot follow the store, trying again");
+                    tracing::warn!(%error, "the audit cannot read the store's events; trying again");
                     follower.pause(retries.pause()).await.then_some(position)
                 }
             };
@@ -158,7 +158,7 @@ impl Audit {
     /// A page of the entries on documents that the caller may see, oldest first. `after` is the number of an entry, or
     /// `next` of the page before.
     ///
-    /// Entries are numbered by their lines, not by positions: those begin anew when the store is replaced, and the audit
+    /// Entries are numbered by their lines, not by positions: positions begin again when the store is replaced, and the audit
     /// must show both. A page may be short, or empty, and still have a next one.
     pub fn page(&self, after: u64, limit: usize, may_see: impl Fn(&RoomId) -> bool) -> io::Result<AuditPage> {
         let mut page = AuditPage { entries: Vec::new(), next: None };
@@ -183,7 +183,7 @@ impl Audit {
             }
         }
         if number == after && after < lines {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than it was"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the audit file has become shorter"));
         }
         page.next = (number < lines).then_some(number);
         Ok(page)
@@ -208,11 +208,11 @@ fn open_file(path: &Path) -> Result<File, ConfigError> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path).map_err(|error| {
-        let fix = "check that its folder is there and that the server may write in it";
+        let fix = "check that its folder exists and that the server may write to it";
         ConfigError::file(path, format!("the audit cannot be opened: {error}"), fix)
     })?;
     file.try_lock().map_err(|_| {
-        let rule = "another server keeps its audit in this file";
+        let rule = "another server uses it as its audit file";
         ConfigError::file(path, rule, "give every server a file of its own, or stop the other one")
     })?;
     if is_new {
@@ -221,16 +221,16 @@ fn open_file(path: &Path) -> Result<File, ConfigError> {
     Ok(file)
 }
 
-/// Makes the name of a new file as durable as what will be in it.
+/// Syncs the folder, so that a new file's name is as durable as its content.
 fn keep_name(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Err(error) = File::open(folder).and_then(|folder| folder.sync_all()) {
-        tracing::warn!(%error, folder = %folder.display(), "the folder of the audit could not be synced");
+        tracing::warn!(%error, folder = %folder.display(), "cannot sync the folder of the audit file");
     }
 }
 
 impl Log {
-    /// Reads the whole file once: every line must be one of ours.
+    /// Reads the whole file once, and checks every line.
     fn read(path: &Path, file: File) -> Result<Self, ConfigError> {
         let unreadable = |error: io::Error| {
             ConfigError::file(path, format!("the audit cannot be read: {error}"), "check the disk")
@@ -258,12 +258,12 @@ impl Log {
     }
 
     fn cut_off(&mut self, bytes: usize) -> io::Result<()> {
-        tracing::warn!(bytes, "the audit ended in half a line, as after a crash; it was cut off");
+        tracing::warn!(bytes, "the audit ended in a partial line, as after a crash; it was cut off");
         self.file.set_len(self.length)?;
         self.file.sync_data()
     }
 
-    /// A line is in the file.
+    /// Takes a line of the file into account.
     fn count(&mut self, line: &Line, bytes: u64) {
         if self.lines.is_multiple_of(INDEX_EVERY) {
             self.index.push(self.length);
@@ -273,13 +273,13 @@ impl Log {
         self.position = Some(line.position());
     }
 
-    /// Where to begin to read for a line, how many lines to skip from there, and where the file ends.
+    /// The offset to read a line from, how many lines to skip from there, and where the file ends.
     fn place_of(&self, line: u64) -> Option<(u64, usize, u64)> {
         let from = self.index.get(usize::try_from(line / INDEX_EVERY).ok()?)?;
         Some((*from, usize::try_from(line % INDEX_EVERY).ok()?, self.length))
     }
 
-    /// Adds lines; they are durable when it returns. A failure leaves the file as it was.
+    /// Appends lines, which are durable when it returns. A failure leaves the file as it was.
     fn append(&mut self, lines: &[Line]) -> io::Result<()> {
         let mut bytes = Vec::new();
         let mut lengths = Vec::new();
@@ -306,7 +306,7 @@ impl Log {
     }
 }
 
-/// A whole line that is one of ours.
+/// Parses a line.
 fn parse(line: &[u8]) -> Option<Line> {
     serde_json::from_slice(line.strip_suffix(b"\n")?).ok()
 }
@@ -314,8 +314,8 @@ fn parse(line: &[u8]) -> Option<Line> {
 fn damaged(path: &Path, line: u64) -> ConfigError {
     ConfigError::file(
         path,
-        format!("line {line} is not a line of an audit; the file was left as it is"),
-        "if it is another file, name a new one; if it was damaged, move it away to keep it, and a new one is begun",
+        format!("line {line} is not a line of an audit; the file was not changed"),
+        "if this is not an audit file, choose another path; if it was damaged, move it away, and the server begins a new one",
     )
 }
 
@@ -329,7 +329,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// The position to go on from: that of the last line, or where the store stands now if the file is new.
+    /// The position to resume from: that of the last line, or the store's current one if the file is new.
     async fn begin(&self) -> Option<Position> {
         let known = self.audit.lock().position;
         if let Some(position) = known {
@@ -347,7 +347,7 @@ impl Follower {
                     return self.write(vec![line]).await.then_some(newest);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the audit cannot begin, trying again");
+                    tracing::warn!(%error, "the audit cannot read the store; trying again");
                     if !self.pause(retries.pause()).await {
                         return None;
                     }
@@ -361,7 +361,7 @@ impl Follower {
         Ok(self.store.list(&range).await?.position)
     }
 
-    /// Writes down what the feed brought; the position that was reached, or `None` if the shutdown came first.
+    /// Records what the feed brought; returns the position that was reached, or `None` if the shutdown came first.
     async fn take_in(&self, feed: Feed, from: Position) -> Option<Position> {
         let (lines, reached) = match feed {
             Feed::Events(events) => {
@@ -372,7 +372,7 @@ impl Follower {
                 tracing::error!(
                     after = from.0,
                     resume_from = resume_from.0,
-                    "the store does not know any more what happened; the audit has a gap"
+                    "the store has dropped events that the audit had not read; the audit records a gap"
                 );
                 let gap = Gap { after: from.0, resume_from: resume_from.0 };
                 (vec![Line::Gap { gap, at: self.now() }], resume_from)
@@ -391,7 +391,7 @@ impl Follower {
         lines
     }
 
-    /// Writes lines, however often it takes; `false` if the shutdown came first.
+    /// Writes lines, retrying until it succeeds; `false` if the shutdown came first.
     async fn write(&self, lines: Vec<Line>) -> bool {
         let lines = Arc::new(lines);
         let mut retries = Retries::new(RetryPolicy::PATIENT, jitter());
@@ -404,7 +404,7 @@ impl Follower {
             if let Some(metrics) = self.audit.metrics.get() {
                 metrics.audit_failed();
             }
-            tracing::error!(%error, path = %self.audit.path.display(), "the audit cannot be written, trying again");
+            tracing::error!(%error, path = %self.audit.path.display(), "cannot write the audit; trying again");
             if !self.pause(retries.pause()).await {
                 return false;
             }
@@ -416,7 +416,7 @@ impl Follower {
         tokio::time::timeout(pause, self.shutdown.cancelled()).await.is_err()
     }
 
-    /// Writes down what was committed before the shutdown. What does not get in is there for the next start.
+    /// Records what was committed before the shutdown. The rest is left for the next start.
     async fn catch_up(&self, mut position: Position) {
         while self.newest().await.is_ok_and(|newest| newest > position) {
             let Ok(feed) = self.store.events(position, MAX_EVENTS).await else { return };
@@ -427,14 +427,14 @@ impl Follower {
         }
     }
 
-    /// The wall clock's time, as people read it.
+    /// The wall clock's time (RFC 3339).
     fn now(&self) -> String {
         let millis = i64::try_from((self.wall_clock)()).unwrap_or(i64::MAX);
         jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX).to_string()
     }
 }
 
-/// The entry for an event, if it is one that is written down.
+/// The entry for an event, if the audit records it.
 fn entry(published: &Published, at: String) -> Option<AuditEntry> {
     let event = &published.event;
     let EventKind::Ended { because } = &event.kind else { return None };

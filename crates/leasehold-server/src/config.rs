@@ -1,4 +1,4 @@
-//! Everything about a server that somebody may want to change, with the defaults that most keep.
+//! The settings of a server, and their defaults.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,43 +11,43 @@ use leasehold_core::Ttl;
 use crate::auth::Auth;
 use crate::files::ConfigError;
 
-/// How a server behaves.
+/// The settings of a server.
 #[derive(Clone)]
 pub struct Config {
-    /// Who may come in.
+    /// How callers authenticate.
     pub auth: Auth,
     /// How long a lock lasts without a heartbeat, in whole seconds: 30 s.
     pub ttl: Ttl,
-    /// How often holders are told to renew, in whole seconds: 10 s, and at most half the TTL.
+    /// How often holders should renew, in whole seconds: 10 s, and at most half the TTL.
     pub heartbeat: Duration,
-    /// How long a page that left softly has to come back: 5 s.
+    /// How long a lock lasts after a soft release: 5 s.
     pub grace: Ttl,
     /// Which web origins may call, as browsers write them; none by default, and `*` for all.
     pub cors_origins: Vec<String>,
-    /// From which proxies `X-Forwarded-For` is believed.
+    /// The proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
     /// Certificate and key, for HTTPS.
     pub tls: Option<TlsFiles>,
-    /// Where take-overs and forced releases are written down; nowhere when absent.
+    /// The audit file, for take-overs and forced releases; no audit when absent.
     pub audit: Option<PathBuf>,
-    /// Signs tickets for event streams. Servers behind one address need the same one; drawn at the start by default.
+    /// Signs tickets for event streams. Servers behind one address need the same secret; random at every start by default.
     pub ticket_secret: Option<Vec<u8>>,
-    /// How much is taken in.
+    /// The limits on requests and connections.
     pub limits: Limits,
-    /// The wall clock, for showing times; the machine's unless a test has its own.
+    /// The wall clock, for times that are shown and for the expiry of tokens; the machine's except in tests.
     pub wall_clock: WallClock,
 }
 
 /// Certificate and key, as PEM files. They are read again when they change.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The certificate, and those that vouch for it.
+    /// The certificate and its chain.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// How much a server takes in. What is beyond is refused with the reason, and with `Retry-After` where waiting helps.
+/// The limits of a server. A request beyond one is refused with the reason, and with `Retry-After` where waiting helps.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The longest body, in bytes.
@@ -60,17 +60,17 @@ pub struct Limits {
     pub body_time: Duration,
     /// How many connections one address may have open.
     pub connections_per_address: usize,
-    /// How many connections there may be at all.
+    /// How many connections there may be in total.
     pub connections: usize,
-    /// How many requests a second one caller may make, and how many at once after a pause.
+    /// How many requests a second one caller may make.
     pub requests_per_second: u32,
-    /// See `requests_per_second`.
+    /// How many requests one caller may make at once after a pause.
     pub burst: u32,
     /// How many event streams one caller may have open.
     pub streams_per_caller: usize,
-    /// How many events a stream may be behind before it is ended; that of one document no more than 256.
+    /// How many events a stream may be behind before it is ended; for one document at most 256.
     pub stream_backlog: usize,
-    /// How long a server that shuts down waits for requests under way.
+    /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
 }
 
@@ -92,11 +92,11 @@ impl Default for Limits {
     }
 }
 
-/// Milliseconds since 1970, for showing and for the end of tokens: no lease is ever decided by it.
+/// Milliseconds since 1970, for times that are shown and for the expiry of tokens. No decision about a lease uses it.
 pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 impl Config {
-    /// The defaults, with this way of letting people in.
+    /// The defaults, with this kind of authentication.
     pub fn new(auth: Auth) -> Self {
         Self {
             auth,
@@ -113,40 +113,40 @@ impl Config {
         }
     }
 
-    /// Refuses what no server could work with, or would seem to.
+    /// Refuses settings that cannot work.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_heartbeat()?;
         self.cors_origins.iter().try_for_each(|origin| check_origin(origin))?;
         self.limits.check()
     }
 
-    /// Holders are told both in whole seconds.
+    /// Both are whole seconds on the wire.
     fn check_heartbeat(&self) -> Result<(), ConfigError> {
         let is_whole = |span: Duration| !span.is_zero() && span.subsec_nanos() == 0;
         let (ttl, heartbeat) = (self.ttl.as_duration(), self.heartbeat);
         let what = format!("heartbeat {heartbeat:?}, ttl {ttl:?}");
         if !is_whole(heartbeat) || !is_whole(ttl) {
-            let rule = "holders are told both in whole seconds, at least 1";
+            let rule = "both must be whole seconds, at least 1";
             return Err(ConfigError::new(what, rule, "choose whole seconds, such as 10s and 30s"));
         }
         if heartbeat * 2 > ttl {
-            let rule = "a holder must get two heartbeats into the time of a lock";
+            let rule = "a lock must last for at least two heartbeats";
             let fix = "choose a heartbeat of at most half the ttl; a third is usual";
             return Err(ConfigError::new(what, rule, fix));
         }
         Ok(())
     }
 
-    /// Whether the address of a peer is that of a proxy that may speak for others.
+    /// Whether a peer is a trusted proxy.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|network| network.contains(&peer.to_canonical()))
     }
 }
 
-/// The least head that HTTP/1 can be read with.
+/// The smallest buffer that HTTP/1 can be read with.
 const SMALLEST_HEAD: usize = 8 * 1024;
 
-/// A kilobyte, a megabyte, and a number that is beyond what one machine can have open.
+/// A kilobyte, a megabyte, and more connections than one machine can have open.
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 const MANY: usize = 1_000_000;
@@ -154,7 +154,7 @@ const MANY: usize = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 impl Limits {
-    /// Each within what can work: a limit of nothing would answer nobody, one beyond all bounds takes the memory down.
+    /// Checks each limit's range: a limit of zero would refuse every request, an unbounded one could exhaust the memory.
     fn check(&self) -> Result<(), ConfigError> {
         within("body", self.body, KIB, 64 * MIB)?;
         within("head", self.head, SMALLEST_HEAD, MIB)?;
@@ -184,12 +184,16 @@ fn span_within(name: &str, value: Duration, least: Duration) -> Result<(), Confi
 }
 
 fn out_of_range(name: &str, value: &str, range: &str) -> ConfigError {
-    let rule = format!("it lies between {range}");
-    ConfigError::new(format!("limits.{name} {value}"), rule, "choose one of these, or leave it out")
+    let rule = format!("it must be between {range}");
+    ConfigError::new(
+        format!("limits.{name} {value}"),
+        rule,
+        "choose a value in this range, or leave it out for the default",
+    )
 }
 
-/// An origin is compared letter for letter with what browsers send: scheme and host in small letters, a port only if it is
-/// not the usual one, and nothing after it.
+/// An origin is compared byte by byte with what browsers send: scheme and host in lower case, a port only if it is not the
+/// default one, and nothing after it.
 fn check_origin(origin: &str) -> Result<(), ConfigError> {
     let wrong = |rule: &str| {
         let fix = "write it like https://app.example.com or http://localhost:5173, or * for all";
@@ -207,16 +211,18 @@ fn check_origin(origin: &str) -> Result<(), ConfigError> {
     };
     match (scheme, port) {
         _ if address.contains(['/', '?', '#']) => {
-            wrong("nothing may stand after host and port, not even a slash")
+            wrong("nothing may follow the host and port, not even a slash")
         }
         _ if scheme.is_empty() || !scheme.chars().all(is_scheme) => {
-            wrong("its scheme is none that browsers send")
+            wrong("browsers send no origin with this scheme")
         }
         _ if host.is_empty() || !address.chars().all(is_address) => {
-            wrong("its host is none that browsers send")
+            wrong("browsers send no origin with this host")
         }
-        (_, Some(port)) if port.parse::<u16>().is_err() => wrong("its port is no number up to 65535"),
-        ("https", Some("443")) | ("http", Some("80")) => wrong("browsers leave out the usual port"),
+        (_, Some(port)) if port.parse::<u16>().is_err() => wrong("its port is not a number up to 65535"),
+        ("https", Some("443")) | ("http", Some("80")) => {
+            wrong("browsers leave out the default port of a scheme")
+        }
         _ => Ok(()),
     }
 }
@@ -258,13 +264,13 @@ mod tests {
             ("localhost:5173", "no scheme"),
             ("null", "no scheme"),
             ("", "no scheme"),
-            ("https://", "its host"),
-            ("https://App.example", "its host"),
-            ("https://*.example", "its host"),
-            ("https://me@app.example", "its host"),
-            ("HTTPS://app.example", "its scheme"),
-            ("https://app.example:443", "leave out the usual port"),
-            ("http://app.example:80", "leave out the usual port"),
+            ("https://", "with this host"),
+            ("https://App.example", "with this host"),
+            ("https://*.example", "with this host"),
+            ("https://me@app.example", "with this host"),
+            ("HTTPS://app.example", "with this scheme"),
+            ("https://app.example:443", "leave out the default port"),
+            ("http://app.example:80", "leave out the default port"),
             ("http://app.example:", "its port"),
             ("http://app.example:99999", "its port"),
         ];
@@ -306,7 +312,7 @@ mod tests {
         for (name, change) in numbers {
             for value in [0, usize::MAX] {
                 let words = refusal(|config| change(&mut config.limits, value)).unwrap();
-                assert!(words.starts_with(&format!("limits.{name} {value}: it lies between ")), "{words}");
+                assert!(words.starts_with(&format!("limits.{name} {value}: it must be between ")), "{words}");
             }
         }
         let forever = Duration::from_secs(u64::MAX);

@@ -1,4 +1,4 @@
-//! Ready-made users for trying things out: a new secret at every start, and tokens for two users who may do everything.
+//! Users for trying Leasehold out: a new secret at every start, and tokens for two users who may do everything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::auth::{Auth, Jwt, JwtOptions, KeySource, Subject, mint};
 use crate::files::ConfigError;
 
-/// What `--dev` makes up.
+/// What `--dev` generates.
 pub struct Dev {
-    /// Lets the two users in.
+    /// Accepts the two users' tokens.
     pub auth: Auth,
     /// Their tokens, by user: `user-a` and `user-b`.
     pub tokens: BTreeMap<String, String>,
-    /// What a Pusher client needs to know.
+    /// The application's credentials for Pusher clients.
     pub pusher: PusherApp,
 }
 
@@ -25,7 +25,7 @@ const USERS: [(&str, &str); 2] = [("user-a", "Anna"), ("user-b", "Ben")];
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Dev {
-    /// Draws the secrets and makes the tokens.
+    /// Generates the secrets and the tokens.
     pub fn new() -> Result<Self, ConfigError> {
         let secret = random_hex::<32>()?.into_bytes();
         let token = |(id, name): (&str, &str)| {
@@ -44,14 +44,14 @@ impl fmt::Debug for Dev {
     }
 }
 
-/// What a Pusher client and an application that signs channels need to know.
+/// The credentials of a Pusher application.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PusherApp {
-    /// Names the application.
+    /// The application's id.
     pub app_id: String,
-    /// Public: clients connect with it.
+    /// The public key, which clients connect with.
     pub key: String,
-    /// For signing.
+    /// The secret that signs channels.
     pub secret: String,
 }
 
@@ -67,11 +67,11 @@ impl fmt::Debug for PusherApp {
     }
 }
 
-/// So many random bytes, in hexadecimal digits.
+/// Random bytes as hexadecimal digits.
 fn random_hex<const BYTES: usize>() -> Result<String, ConfigError> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| {
-        let rule = format!("the system gives no random numbers: {error}");
+        let rule = format!("the system provides no random numbers: {error}");
         ConfigError::new("a secret", rule, "run where /dev/urandom can be read")
     })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

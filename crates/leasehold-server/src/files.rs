@@ -1,13 +1,13 @@
-//! What is read from files and read again when they change: keys, certificates.
+//! Values that are read from files, and again when the files change: keys, certificates.
 //!
-//! There is no watcher: whoever uses the value looks, at most once a second, whether the files are still those it was
-//! read from. A file that cannot be used never replaces what works.
+//! No thread watches the files: each use of a value checks, at most once a second, whether its files have changed. A file
+//! that cannot be used never replaces a working value.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// What is wrong with how the server was set up: what it is about, which rule it breaks, and what to do.
+/// An error in the server's configuration: the setting, what is wrong with it, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {rule}; {fix}")]
 pub struct ConfigError {
@@ -31,23 +31,23 @@ impl ConfigError {
     }
 }
 
-/// The longest file that is read: nobody has keys that are longer.
+/// The longest file that is read. Keys and certificates are shorter.
 const LONGEST: u64 = 1024 * 1024;
 
 /// The whole of a small file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let unreadable = |error: std::io::Error| {
-        ConfigError::file(path, format!("it cannot be read: {error}"), "check the path and who may read it")
+        ConfigError::file(path, format!("it cannot be read: {error}"), "check the path and its permissions")
     };
     let length = std::fs::metadata(path).map_err(unreadable)?.len();
     if length > LONGEST {
         let rule = format!("it has {length} bytes, more than the {LONGEST} that keys may have");
-        return Err(ConfigError::file(path, rule, "name the right file"));
+        return Err(ConfigError::file(path, rule, "check the path"));
     }
     std::fs::read(path).map_err(unreadable)
 }
 
-/// How often files are looked at, at most.
+/// How often files are checked at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A value that is read from files.
@@ -59,9 +59,9 @@ pub(crate) struct FromFiles<T> {
 
 struct State<T> {
     value: Arc<T>,
-    /// What the files were like when the value was read.
+    /// The state of the files when the value was read.
     seen: Vec<Stamp>,
-    /// What they were like when they were last found to be of no use: said once.
+    /// Their state when they last could not be used, so that it is logged once.
     useless: Option<Vec<Stamp>>,
     looked_at: Instant,
 }
@@ -72,13 +72,13 @@ impl<T> FromFiles<T> {
         paths: Vec<PathBuf>,
         read: impl Fn() -> Result<T, ConfigError> + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
-        // Looked at before they are read: a change in between is noticed the next time.
+        // Taken before they are read, so that a change in between is noticed the next time.
         let seen = stamps(&paths);
         let state = State { value: Arc::new(read()?), seen, useless: None, looked_at: Instant::now() };
         Ok(Self { paths, read: Box::new(read), state: Mutex::new(state) })
     }
 
-    /// The value, as new as the files were a second ago.
+    /// The value, at most a second older than the files.
     pub fn current(&self) -> Arc<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.paths.is_empty() && state.looked_at.elapsed() >= LOOK_EVERY {
@@ -98,11 +98,11 @@ impl<T> FromFiles<T> {
                 state.value = Arc::new(value);
                 state.seen = now;
                 state.useless = None;
-                tracing::info!(files = ?self.paths, "read again, because they changed");
+                tracing::info!(files = ?self.paths, "files have changed and were read again");
             }
-            // Perhaps half-written: looked at again in a second, whether or not it has changed by then.
+            // Perhaps half-written: read again in a second, whether or not it has changed by then.
             Err(error) if state.useless.as_ref() != Some(&now) => {
-                tracing::warn!(%error, "a changed file cannot be used; what was read before stays in use");
+                tracing::warn!(%error, "a changed file cannot be used; the previous value stays in use");
                 state.useless = Some(now);
             }
             Err(_) => {}
@@ -110,7 +110,7 @@ impl<T> FromFiles<T> {
     }
 }
 
-/// What tells a changed file from an unchanged one. A file that is gone has none of it.
+/// What distinguishes a changed file from an unchanged one; `None` for a file that does not exist.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
@@ -122,7 +122,7 @@ fn stamp(path: &Path) -> Stamp {
     Some((file.modified().ok()?, file.len(), number_of(&file)))
 }
 
-/// A file that was put in the place of another has another number, however alike they look.
+/// The inode: a file that replaces another has another one, even if time and length are the same.
 #[cfg(unix)]
 fn number_of(file: &std::fs::Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::ino(file)

@@ -1,9 +1,9 @@
 //! The Leasehold server: edit locks for people and jobs for workers, over HTTP and server-sent events.
 //!
-//! [`run`] serves a store on a listener until it is told to stop; the command `leasehold serve` only wires it up. The
-//! routes are thin: whose lease a request is about is found in [`caller`], what becomes of it in `leasehold-core`.
+//! [`run`] serves a store on a listener until a shutdown; the command `leasehold serve` only wires it up. The routes are
+//! thin: they parse a request, apply a command to the store and show the outcome.
 //!
-//! No lease rule may live here, and no lease id may leave here but to its holder.
+//! No lease rule may be here, and a lease id may leave only to its holder.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +63,7 @@ use tickets::Tickets;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The network failed.
-    #[error("the network: {0}")]
+    #[error("the network failed: {0}")]
     Network(#[from] std::io::Error),
     /// A file could not be used.
     #[error(transparent)]
@@ -71,8 +71,8 @@ pub enum Error {
     /// A setting cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The system has no randomness to give.
-    #[error("the system has no randomness to give: {0}")]
+    /// The system provides no random numbers.
+    #[error("the system provides no random numbers: {0}")]
     Randomness(#[from] getrandom::Error),
 }
 
@@ -92,7 +92,7 @@ struct App {
 }
 
 impl App {
-    /// Refuses whoever asks too often.
+    /// Refuses a caller or an address that makes too many requests.
     fn slow_down(&self, who: Who<'_>) -> Result<(), Failure> {
         let who = match who {
             Who::Address(address) => Who::Address(accept::network_of(address)),
@@ -100,12 +100,14 @@ impl App {
         };
         self.rates.check(who).map_err(|wait| {
             self.metrics.rate_limited();
-            Failure::new(Code::TooManyRequests).because_of("slow down").retry_after(wait)
+            Failure::new(Code::TooManyRequests)
+                .because_of("wait as long as Retry-After says, and make fewer requests a second")
+                .retry_after(wait)
         })
     }
 }
 
-/// Serves `store` on `listener` until `shutdown` completes and the requests under way are done.
+/// Serves `store` on `listener` until `shutdown` completes and the requests in progress are done.
 pub async fn run(
     listener: TcpListener,
     store: Arc<dyn Store>,
@@ -115,20 +117,21 @@ pub async fn run(
     Server::start(store, config)?.serve(listener, shutdown).await
 }
 
-/// How long a server waits for its audit before it takes anybody in. If the store is away for longer, so is everything.
+/// How long a server waits for its audit before it accepts connections. If the store is unavailable for longer, it
+/// starts anyway: nothing can be taken over without the store.
 const AUDIT_BEGINS: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// How long what runs beside the requests has to end: longer than the audit takes for its last look, if the disk works.
+/// How long the background tasks have to end: longer than the audit's last round takes on a working disk.
 const LAST_WORK: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// A server without a listener: what [`run`] puts behind one, and what a test on virtual time calls directly.
+/// A server without a listener, which [`run`] adds, and which tests on virtual time do not need.
 pub struct Server {
     app: Arc<App>,
     tasks: TaskTracker,
 }
 
 impl Server {
-    /// Starts what runs beside the requests: passing on events, telling expiries, keeping the audit.
+    /// Starts the background tasks: the hub, the sweeper and the audit.
     pub fn start(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
         config.check()?;
         accept::check_tls(&config)?;
@@ -162,7 +165,7 @@ impl Server {
         Ok(Self { app, tasks })
     }
 
-    /// Serves on `listener` until `shutdown` completes and the requests under way are done.
+    /// Serves on `listener` until `shutdown` completes and the requests in progress are done.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -170,7 +173,7 @@ impl Server {
     ) -> Result<(), Error> {
         let app = self.app.clone();
         if let Some(audit) = &app.audit {
-            // Nothing is taken over before it would be written down.
+            // No take-over may come before the audit can record it.
             let _ = tokio::time::timeout(AUDIT_BEGINS, audit.begun()).await;
         }
         let stop = app.stop.clone();
@@ -184,14 +187,14 @@ impl Server {
         Ok(served?)
     }
 
-    /// All addresses, with what stands around them.
+    /// All routes and their middleware.
     pub fn router(&self) -> Router {
         let (router, _) = api().split_for_parts();
         router
             .route("/openapi.json", axum::routing::get(routes::service::openapi))
             .route("/docs", axum::routing::get(routes::service::docs))
             .route("/", axum::routing::get(async || axum::response::Redirect::temporary("/docs")))
-            .fallback(async || Failure::new(Code::NotFound).because_of("GET /docs shows what is here"))
+            .fallback(async || Failure::new(Code::NotFound).because_of("GET /docs lists all addresses"))
             .layer(middleware::from_fn_with_state(self.app.clone(), observe::observe))
             .layer(CatchPanicLayer::custom(|_| Failure::new(Code::Internal).into_response()))
             .layer(middleware::from_fn(error::render))
@@ -202,11 +205,14 @@ impl Server {
             .with_state(self.app.clone())
     }
 
-    /// Stops what runs beside the requests.
+    /// Stops the background tasks.
     pub async fn end(self) {
         self.app.stop.cancel();
         if tokio::time::timeout(LAST_WORK, self.tasks.wait()).await.is_err() {
-            tracing::warn!(tasks = self.tasks.len(), "left behind, because they were not done in time");
+            tracing::warn!(
+                tasks = self.tasks.len(),
+                "background tasks did not end in time and were abandoned"
+            );
         }
     }
 }
@@ -246,7 +252,7 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(service::metrics))
 }
 
-/// Which pages of other origins may call. Without any, browsers let none.
+/// The origins whose pages may call. Without any, browsers refuse all of them.
 fn cors(config: &Config) -> CorsLayer {
     let layer = CorsLayer::new()
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])

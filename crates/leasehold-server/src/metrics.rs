@@ -1,6 +1,6 @@
-//! What the server counts, in Prometheus' words. Every server has counters of its own: nothing here is global.
+//! The server's metrics, in Prometheus' format. Every server has its own: nothing here is global.
 //!
-//! No label has a value from outside: no document, no user, no address, and a route is its template.
+//! No label has a value that callers choose: no document, no user, no address, and a route is its template.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ enum Kind {
     Histogram,
 }
 
-/// Every metric, and what it says. `docs/operations.md` has the same table for people.
+/// Every metric with its description. `docs/operations.md` has the same table.
 const ALL: [(&str, Kind, &str); 24] = [
     (REQUESTS, Kind::Counter, "Requests answered, by route, method and status."),
     (REQUEST_SECONDS, Kind::Histogram, "Time until the head of an answer was ready, by route and method."),
@@ -84,7 +84,7 @@ const ALL: [(&str, Kind, &str); 24] = [
     (BUILD_INFO, Kind::Gauge, "Always 1; the label says which version this is."),
 ];
 
-/// From half a millisecond to ten seconds: a lock call takes a few, a wait for a slow disk takes long.
+/// From half a millisecond to ten seconds: a lock call takes a few milliseconds, a wait for a slow disk seconds.
 const BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -92,10 +92,10 @@ const BUCKETS: [f64; 14] =
 const ENDS: [&str; 6] =
     ["released", "expired", "disconnected", "taken_over", "force_released", "handed_over"];
 
-/// After so many requests the samples that wait are summed up: otherwise they would pile up until somebody looks.
+/// After so many requests the samples are aggregated: otherwise they would pile up until the next scrape.
 const SUM_UP_EVERY: u64 = 1_024;
 
-/// What a server counts. Clones share the counters.
+/// The metrics of a server. Clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<Handles>);
 
@@ -128,7 +128,7 @@ struct Handles {
 }
 
 impl Metrics {
-    /// Counters that stand at zero.
+    /// New metrics, all zero.
     pub fn new() -> Self {
         let builder = PrometheusBuilder::new();
         let recorder = builder
@@ -162,7 +162,7 @@ impl Metrics {
         }
     }
 
-    /// Something happened to a lease, whoever did it: on a shared store, every server counts it.
+    /// An event of a lease. On a shared store, every server counts every event.
     pub fn happened(&self, kind: &EventKind) {
         let handles = &self.0;
         let counter = match kind {
@@ -185,12 +185,12 @@ impl Metrics {
         self.0.renewed.increment(1);
     }
 
-    /// An attempt was refused, because somebody else holds the lease.
+    /// An acquire was refused because the lease is held.
     pub fn refused(&self) {
         self.0.refused.increment(1);
     }
 
-    /// A caller was told that its lease is over.
+    /// A caller got the answer that its lease has ended.
     pub fn lost(&self) {
         self.0.lost.increment(1);
     }
@@ -203,7 +203,7 @@ impl Metrics {
         }
     }
 
-    /// A request was refused, because its caller makes too many.
+    /// A request was refused because its caller makes too many.
     pub fn rate_limited(&self) {
         self.0.rate_limited.increment(1);
     }
@@ -213,7 +213,7 @@ impl Metrics {
         self.0.auth_failures.increment(1);
     }
 
-    /// The store did not answer.
+    /// A call to the store failed.
     pub fn store_failed(&self) {
         self.0.store_errors.increment(1);
     }
@@ -223,7 +223,7 @@ impl Metrics {
         self.0.audit_errors.increment(1);
     }
 
-    /// Expiries were told, the last of them this late.
+    /// The sweeper ran, this late.
     pub fn swept(&self, lag: Duration) {
         self.0.sweeper_lag.set(lag.as_secs_f64());
     }
@@ -276,11 +276,11 @@ pub(crate) enum Full {
 /// Why a connection was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// No whole head of a request came in time.
+    /// The head of a request did not arrive in time.
     Head,
-    /// Nothing was taken of an answer for too long.
+    /// The peer read nothing of a response for too long.
     Stalled,
-    /// TLS could not be agreed upon, or not in time.
+    /// The TLS handshake failed, or took too long.
     Tls,
     /// The server shut down before its requests were done.
     ShuttingDown,
@@ -363,7 +363,7 @@ fn end_index(because: &EndReason) -> usize {
     }
 }
 
-/// Callers can make methods up: those are all the same to us.
+/// Callers can invent methods; all unknown ones share a label.
 fn method_label(method: &Method) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
     KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")

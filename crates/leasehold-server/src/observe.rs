@@ -1,7 +1,6 @@
-//! Looks at every request from outside: counts it, times it, and writes a line about it.
+//! Counts, times and logs every request.
 //!
-//! The line has the route's template, never the address itself: documents' names are nobody's business, and a ticket may
-//! stand in it.
+//! A log line has the route's template, never the path or the query: they name documents, and may carry a ticket.
 
 use std::sync::Arc;
 use std::time::Instant;

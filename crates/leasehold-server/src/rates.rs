@@ -1,6 +1,6 @@
-//! How much one caller may ask for: requests a second, and event streams at a time.
+//! Limits per caller: requests a second, and concurrent event streams.
 //!
-//! What is remembered about callers is bounded, however many there are or pretend to be.
+//! The memory for it is bounded, however many callers there are or pretend to be.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -17,18 +17,18 @@ use governor::{Quota, RateLimiter};
 use crate::config::Limits;
 use crate::metrics::Metrics;
 
-/// How many callers are told apart. Beyond that, some share what one may ask for.
+/// How many callers are distinguished. Beyond that, some share a limit.
 const CALLERS: usize = 65_536;
 
-/// After so many requests, callers that have been quiet are forgotten.
+/// After so many requests, idle callers are forgotten.
 const TIDY_EVERY: usize = 4_096;
 
-/// Who makes a request. A subject that reads like an address is still not that address.
+/// Whose limit counts. A subject that looks like an address does not share that address's limit.
 #[derive(Clone, Copy, Debug, Hash)]
 pub enum Who<'a> {
-    /// Somebody whose token was in order.
+    /// An authenticated caller, by its subject.
     Caller(&'a str),
-    /// Somebody of whom nothing else is known.
+    /// An unauthenticated caller, by its address.
     Address(IpAddr),
 }
 
@@ -37,7 +37,7 @@ pub struct Rates {
     /// `None` when there is no limit.
     limiter: Option<RateLimiter<u64, DashMapStateStore<u64>, DefaultClock>>,
     clock: DefaultClock,
-    /// Callers are known by a hash that nobody outside can compute: it takes little room, and cannot be aimed at.
+    /// Callers are kept as keyed hashes: they are small, and no caller can provoke a collision with another.
     hash: RandomState,
     since_tidied: AtomicUsize,
 }
@@ -54,7 +54,7 @@ impl Rates {
         Self { limiter, clock, hash: RandomState::new(), since_tidied: AtomicUsize::new(0) }
     }
 
-    /// Counts a request of `who`; answers how long to wait if it is one too many.
+    /// Counts a request of `who`; returns how long to wait if it is one too many.
     pub fn check(&self, who: impl Hash) -> Result<(), Duration> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         if self.since_tidied.fetch_add(1, Ordering::Relaxed) >= TIDY_EVERY {

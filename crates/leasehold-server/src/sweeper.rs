@@ -1,7 +1,8 @@
-//! Tells what is due by itself: expiries within a second, and once a minute a round that looks at everything.
+//! The sweeper: settles what is due, so that expiries are published within a second; and once a minute a round over
+//! everything.
 //!
-//! No decision waits for it (an expired lock is free whether or not anybody has noticed); it is there so that those who
-//! watch hear of it in time.
+//! No decision depends on it: an expired lock is free whether or not it was swept. It only makes watchers hear of expiries
+//! in time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::metrics::Metrics;
 /// How many keys are settled at a time.
 const AT_A_TIME: usize = 512;
 
-/// The longest time between two looks, half of what is promised.
+/// The longest pause between two sweeps: half of the second within which expiries are published.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// How often the background job cleans up.
@@ -46,14 +47,14 @@ pub(crate) async fn sweep(store: Arc<dyn Store>, metrics: Metrics, stop: Cancell
             }
             Err(error) => {
                 metrics.store_failed();
-                tracing::warn!(%error, "what is due could not be told, trying again");
+                tracing::warn!(%error, "cannot settle expired leases; trying again");
                 retries.pause()
             }
         };
     }
 }
 
-/// How long nothing will be due. As long as there may be more, none at all.
+/// How long until something is due; zero when there may be more at once.
 fn next_look(settled: &Settled) -> Duration {
     if settled.keys >= AT_A_TIME {
         return Duration::ZERO;
@@ -61,7 +62,7 @@ fn next_look(settled: &Settled) -> Duration {
     settled.next_due.map_or(LONGEST_PAUSE, |due| due.since(settled.now).min(LONGEST_PAUSE))
 }
 
-/// The background job of every minute: whatever has expired and was not told yet is, down to the last one.
+/// The background job of every minute: publishes every expiry that was not published yet.
 pub(crate) async fn clean(store: Arc<dyn Store>, metrics: Metrics, stop: CancellationToken) {
     let mut minutes = tokio::time::interval(CLEANING);
     minutes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -78,7 +79,7 @@ pub(crate) async fn clean(store: Arc<dyn Store>, metrics: Metrics, stop: Cancell
             Ok(keys) => tracing::debug!(keys, "cleaned up"),
             Err(error) => {
                 metrics.store_failed();
-                tracing::warn!(%error, "the cleaning of this minute failed, the next one goes on");
+                tracing::warn!(%error, "the cleaning of this minute failed; the next one continues");
             }
         }
     }

@@ -1,8 +1,7 @@
-//! Tickets: short-lived stand-ins for a token in the address of an event stream, because `EventSource` sends no headers.
+//! Tickets: short-lived replacements for a token in the address of an event stream, because `EventSource` sends no headers.
 //!
-//! An address ends up in logs and histories. A ticket therefore does not contain the token, only what the token allowed,
-//! signed by us; it opens event streams and nothing else, within a minute it is worth nothing, and it never outlives its
-//! token.
+//! Addresses end up in logs and histories. So a ticket does not contain the token, only its grants, signed by the server. It
+//! opens event streams and nothing else, is valid for a minute, and never outlives its token.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,12 +21,12 @@ use crate::caller::{Caller, Grants, Level};
 /// How long a stream can be opened with a ticket, if the token lasts as long.
 const VALID: Duration = Duration::from_secs(60);
 
-/// Signs tickets, and knows its own again.
+/// Issues and checks tickets.
 pub(crate) struct Tickets {
     secret: Vec<u8>,
 }
 
-/// What a ticket says.
+/// The content of a ticket.
 #[derive(Serialize, Deserialize)]
 struct Says {
     subject: String,
@@ -64,11 +63,11 @@ impl Tickets {
         Ticket { ticket: Secret(ticket), expires_in_ms: whole_millis(valid) }
     }
 
-    /// Whom a ticket stands for; `None` when it is not ours, or too old.
+    /// The caller whose ticket this is; `None` when this server did not sign it, or it has expired.
     pub(crate) fn redeem(&self, ticket: &str, wall_millis: u64) -> Option<Caller> {
         let (body, signature) = ticket.split_once('.')?;
         let (body, signature) = (URL_SAFE_NO_PAD.decode(body).ok()?, URL_SAFE_NO_PAD.decode(signature).ok()?);
-        // Compares in the same time whatever is wrong.
+        // Compares in constant time.
         self.mac(&body).verify_slice(&signature).ok()?;
         let says: Says = serde_json::from_slice(&body).ok()?;
         let mut grants = Grants::default();

@@ -1,4 +1,4 @@
-//! What callers get to see of leases and events. Nothing here carries a lease id but what goes to its holder.
+//! Turns leases, jobs and events into the wire format. Only the answers to a lease's own holder carry its id.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use leasehold_core::{JobId, LeaseId, Meta, Owner, RoomId, Slot, StoreTime};
 use crate::App;
 use crate::caller::{Caller, Holds, shown_name};
 
-/// A moment in which an answer is written: the store's time and the wall clock's.
+/// The time of an answer, on the store's clock and on the wall clock.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment {
     now: StoreTime,
@@ -36,13 +36,13 @@ impl Moment {
         until.since(self.now)
     }
 
-    /// A time of the store as the wall clock shows it.
+    /// A time of the store on the wall clock.
     fn shown(&self, time: StoreTime) -> String {
         rfc3339(self.wall_millis + whole_millis(self.left(time)))
     }
 }
 
-/// Milliseconds since 1970 as RFC 3339 has it.
+/// Milliseconds since 1970 in the format of RFC 3339.
 pub(crate) fn rfc3339(millis: u64) -> String {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX).to_string()
@@ -93,7 +93,7 @@ pub(crate) fn asked(held: &lease::Held, request: &Request, moment: Moment) -> As
     }
 }
 
-/// Who is in the way of the caller.
+/// The holder that the caller's request met.
 pub(crate) fn held(held: &lease::Held, caller: &Caller, moment: Moment) -> Held {
     Held {
         holder: holder(&held.by, &held.meta),
@@ -126,8 +126,8 @@ pub(crate) fn lock_state(
     LockState { room_id: room.to_string(), locked: lock.is_some(), seq: slot.seq, lock }
 }
 
-/// Changes whenever what [`lock_state`] says to this caller about the lock changes, other than by the passing of time. It
-/// is weak: two answers that mean the same need not be the same, byte for byte.
+/// Changes whenever [`lock_state`] for this caller changes other than by the passing of time. It is weak: two answers with
+/// the same meaning need not have the same bytes.
 pub(crate) fn etag(slot: &Slot, caller: &Caller, holds: &Holds) -> String {
     let whose = match &slot.lease {
         Some(lease) if caller.is_own(lease, holds) => "yours",
@@ -136,7 +136,7 @@ pub(crate) fn etag(slot: &Slot, caller: &Caller, holds: &Holds) -> String {
     };
     let until = slot.lease.as_ref().map_or(0, |lease| lease.expires_at.as_millis());
     let request = slot.lease.as_ref().and_then(|lease| lease.request.as_deref());
-    // Repeating a request makes it stand longer, and is no event.
+    // Repeating a request extends it without an event.
     let lapses = request.map_or(0, |request| request.lapses_at.as_millis());
     format!("W/\"{}-{until}-{lapses}-{whose}\"", slot.seq)
 }
@@ -150,7 +150,7 @@ pub(crate) fn checked(current: bool, held: Option<&lease::Held>) -> Checked {
     }
 }
 
-/// An event as everybody who may see the document sees it. `name` is what is known as the holder's.
+/// An event, as shown to every caller who may see the document. `name` is the holder's display name.
 pub(crate) fn document_event(room: &RoomId, event: &Event, name: &str) -> DocumentEvent {
     let mut view = DocumentEvent {
         event: EventName::DocumentLocked,
@@ -231,7 +231,7 @@ pub(crate) fn job_state(id: &JobId, job: &Job, slot: &Slot, caller: &Caller, mom
     }
 }
 
-/// Whether somebody is working on it is for its lease to say.
+/// Whether a worker is running it follows from its lease.
 fn job_status(job: &Job, slot: &Slot) -> JobStatus {
     match &job.status {
         Status::Ready { .. } => JobStatus::Ready,

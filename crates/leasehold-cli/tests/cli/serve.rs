@@ -144,9 +144,9 @@ fn settings_that_cannot_be_are_refused_with_a_way_out() {
         ("[tls]\ncertificate = 'c.pem'", "both tls.certificate and tls.key"),
         ("heartbeat = '700ms'", "whole seconds"),
         ("cors_origins = ['app.example.com']", "it has no scheme"),
-        ("[limits]\nstream_backlog = 0", "limits.stream_backlog 0: it lies between 1 and "),
+        ("[limits]\nstream_backlog = 0", "limits.stream_backlog 0: it must be between 1 and "),
         ("[limits]\nstream_backlog = 1000000000000000", "limits.stream_backlog"),
-        ("[limits]\nhead_time = 0", "limits.head_time 0s: it lies between 100ms and 1h"),
+        ("[limits]\nhead_time = 0", "limits.head_time 0s: it must be between 100ms and 1h"),
         ("log = '!!!'", "cannot log"),
     ];
     for (text, expected) in cases {

@@ -1,4 +1,4 @@
-//! How many connections there may be: from one address, and at all.
+//! Limits the number of connections: per address, and in total.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::config::Limits;
 use crate::metrics::{Full, Metrics};
 
-/// Counts who is in.
+/// Counts open connections.
 pub(super) struct Gate {
     counts: Arc<Mutex<Counts>>,
     per_address: usize,
@@ -27,7 +27,7 @@ impl Gate {
         Self { counts: Arc::default(), per_address, in_all, metrics }
     }
 
-    /// Lets a connection in, or says which limit is reached. Proxies that speak for many count only among all.
+    /// Admits a connection, or says which limit is reached. Trusted proxies count towards the total only.
     pub(super) fn enter(&self, peer: IpAddr, is_proxy: bool) -> Result<Place, Full> {
         let network = (!is_proxy).then(|| network_of(peer));
         let mut counts = lock(&self.counts);
@@ -47,7 +47,7 @@ impl Gate {
     }
 }
 
-/// Who has an address of IPv6 has as many as they like: the network that providers give to one customer counts.
+/// The network that counts as one address: for IPv6 a /64, because one customer has a whole one.
 pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -58,7 +58,7 @@ pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection that is in, until it is dropped.
+/// A place in the limits, until it is dropped.
 pub(super) struct Place {
     counts: Arc<Mutex<Counts>>,
     network: Option<IpAddr>,

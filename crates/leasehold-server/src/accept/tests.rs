@@ -456,7 +456,7 @@ async fn a_certificate_that_is_none_is_refused_at_the_start() {
     std::fs::write(folder.path().join("key.pem"), "not one").unwrap();
     let server = Server::start(|config| config.tls = Some(tls_files(folder.path()))).await;
     let error = server.task.await.unwrap().unwrap_err().to_string();
-    assert!(error.contains("certificate.pem: it holds no certificate"), "{error}");
+    assert!(error.contains("certificate.pem: it has no PEM certificate"), "{error}");
 }
 
 // --- HTTP/2 ---

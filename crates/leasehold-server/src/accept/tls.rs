@@ -24,7 +24,7 @@ impl Tls {
         Ok(Self { config: FromFiles::open(paths, move || read(&files))? })
     }
 
-    /// Agrees on how to talk with somebody who just came.
+    /// Does the TLS handshake on a new connection.
     pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         TlsAcceptor::from(self.config.current()).accept(stream).await
     }
@@ -34,27 +34,19 @@ fn read(files: &TlsFiles) -> Result<ServerConfig, ConfigError> {
     let chain =
         CertificateDer::pem_slice_iter(&files::read(&files.certificate)?).collect::<Result<Vec<_>, _>>();
     let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| {
-        let rule = "it holds no certificate as PEM (`-----BEGIN CERTIFICATE-----`)";
-        ConfigError::file(
-            &files.certificate,
-            rule,
-            "name the file with the certificate and those that vouch for it",
-        )
+        let rule = "it has no PEM certificate (`-----BEGIN CERTIFICATE-----`)";
+        ConfigError::file(&files.certificate, rule, "name the file with the certificate and its chain")
     })?;
     let key = PrivateKeyDer::from_pem_slice(&files::read(&files.key)?).map_err(|_| {
-        let rule = "it holds no private key as PEM (`-----BEGIN PRIVATE KEY-----`)";
-        ConfigError::file(
-            &files.key,
-            rule,
-            "name the file with the key of the certificate, without a password",
-        )
+        let rule = "it has no PEM private key (`-----BEGIN PRIVATE KEY-----`)";
+        ConfigError::file(&files.key, rule, "name the file with the certificate's key, without a password")
     })?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
     let mut config = config.map_err(|error| {
-        let rule = format!("certificate and key cannot be used: {error}");
+        let rule = format!("the certificate and the key cannot be used: {error}");
         ConfigError::file(&files.certificate, rule, "check that the key belongs to the first certificate")
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -1,8 +1,8 @@
-//! Watches what a connection does, and says when it has had its time.
+//! The timeouts of a connection.
 //!
-//! A connection that is between two requests may rest for a while; one that has begun to send the head of a request, or
-//! has never sent one, may not. (Hyper's own timeout cannot tell these apart: with it, whoever sends a heartbeat every
-//! ten seconds would find its connection closed just then.)
+//! A connection between two requests may be idle for a while; one that has begun to send the head of a request, or has
+//! never sent one, may not. (Hyper's own timeout cannot tell these apart: it would close the connection of a client that
+//! sends a heartbeat every ten seconds.)
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -24,31 +24,31 @@ use super::gate::Place;
 use crate::config::Limits;
 use crate::metrics::Cut;
 
-/// How long a connection may rest between two requests.
+/// How long a connection may be idle between two requests.
 const REST: Duration = Duration::from_secs(75);
 
-/// How long a connection that is told to close has to do so.
+/// How long a connection has to close after it was told to.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What a connection is doing.
+/// The activity of a connection.
 pub(super) struct Activity {
     state: Mutex<State>,
     head_time: Duration,
-    /// How long a peer may take nothing of an answer that waits for it.
+    /// How long a peer may read nothing of a response.
     stall_time: Duration,
 }
 
 struct State {
-    /// How many requests are being answered.
+    /// How many requests are in progress.
     under_way: usize,
     is_http2: bool,
-    /// By when a whole head must be there, while one is coming in.
+    /// The deadline for a whole head, while one is arriving.
     head_by: Option<Instant>,
-    /// Until when it may rest.
+    /// Until when it may be idle.
     rest_until: Instant,
-    /// By when the peer must have taken something of what waits for it.
+    /// The deadline for the peer to read some of the response.
     take_by: Option<Instant>,
-    /// Whether it has been told to close as soon as nothing is under way.
+    /// Whether it was told to close after the requests in progress.
     is_closing: bool,
 }
 
@@ -58,14 +58,14 @@ impl State {
     }
 }
 
-/// What is due when the time of a connection is up.
+/// What to do at a connection's deadline.
 enum Due {
     Cut(Cut),
     Goodbye,
 }
 
 impl Activity {
-    /// A connection that was just made: the head of its first request is expected.
+    /// A new connection, which has to send the head of its first request.
     pub(super) fn new(limits: &Limits) -> Self {
         let now = Instant::now();
         let state = State {
@@ -79,7 +79,7 @@ impl Activity {
         Self { state: Mutex::new(state), head_time: limits.head_time, stall_time: limits.body_time }
     }
 
-    /// A request came in. It is under way until what this returns is dropped.
+    /// A request began. It is in progress until the returned value is dropped.
     pub(super) fn begin(self: &Arc<Self>, version: Version) -> UnderWay {
         let mut state = self.lock();
         state.under_way += 1;
@@ -90,7 +90,7 @@ impl Activity {
 
     fn received(&self) {
         let mut state = self.lock();
-        // In HTTP/2 it may be an answer to our ping, and whoever waits for an answer may be sending its body.
+        // In HTTP/2 these bytes may answer a ping; during a request they may be its body.
         if state.under_way == 0 && !state.is_http2 && state.head_by.is_none() {
             state.head_by = Some(Instant::now() + self.head_time);
         }
@@ -105,7 +105,7 @@ impl Activity {
         }
     }
 
-    /// When its time is up if nothing changes, and what is due then.
+    /// The next deadline if nothing changes, and what to do then.
     fn deadline(&self) -> Option<(Instant, Due)> {
         let state = self.lock();
         let stalled = state.take_by.map(|by| (by, Due::Cut(Cut::Stalled)));
@@ -117,7 +117,7 @@ impl Activity {
         [stalled, quiet].into_iter().flatten().min_by_key(|(by, _)| *by)
     }
 
-    /// It has been told to close. Half a head does not keep it open.
+    /// It was told to close. Half a head does not keep it open.
     fn say_goodbye(&self) {
         let mut state = self.lock();
         state.is_closing = true;
@@ -129,7 +129,7 @@ impl Activity {
     }
 }
 
-/// A request under way, until the last of its answer is sent.
+/// A request in progress, until the end of its response is sent.
 pub(super) struct UnderWay(Arc<Activity>);
 
 impl Drop for UnderWay {
@@ -140,7 +140,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub(super) struct Answer {
     body: Body,
     _under_way: UnderWay,
@@ -172,7 +172,7 @@ impl hyper::body::Body for Answer {
     }
 }
 
-/// Drives a connection to its end; says so if it had to be cut.
+/// Drives a connection to its end; returns why it was closed early, if it was.
 pub(super) async fn drive<S>(
     connection: UpgradeableConnection<'_, TokioIo<Watched<S>>, Visitor, TokioExecutor>,
     activity: &Activity,
@@ -185,7 +185,7 @@ where
     let mut over = pin!(shutdown.cancelled());
     let mut alarm = pin!(tokio::time::sleep(Duration::ZERO));
     let mut is_closing = false;
-    // All that changes the deadline happens while the connection is polled, so looking afterwards is soon enough.
+    // Deadlines change only while the connection is polled, so checking afterwards is soon enough.
     std::future::poll_fn(|cx| {
         if !is_closing && over.as_mut().poll(cx).is_ready() {
             is_closing = true;
@@ -217,7 +217,7 @@ where
     .await
 }
 
-/// A stream that tells what passes through it, and that takes up its place for as long as it is there.
+/// A stream that reports its reads and writes, and that holds its place in the limits.
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
