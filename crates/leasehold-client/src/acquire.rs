@@ -92,6 +92,7 @@ impl AcquireOptions {
 
     fn bid_for(&self, ttl: Duration) -> Result<lease::Bid, Error> {
         Ok(lease::Bid {
+            tab: None,
             lease_id: new_lease_id()?,
             owner: Owner::parse(self.owner.as_deref().unwrap_or(&this_program()))?,
             ttl: Ttl::new(self.ttl.unwrap_or(ttl))?,
@@ -348,9 +349,9 @@ impl Drop for Bidder<'_> {
         if !self.under_way {
             return;
         }
-        let (inner, key, lease_id) = (self.inner.clone(), self.key.clone(), self.bid.lease_id);
+        let (inner, key, bid) = (self.inner.clone(), self.key.clone(), self.bid.clone());
         runtime.spawn(async move {
-            if let Err(error) = inner.backend.withdraw(&key, lease_id).await {
+            if let Err(error) = inner.backend.withdraw(&key, &bid).await {
                 tracing::warn!(%key, %error, "an abandoned acquire could not be withdrawn; its lease will run out");
             }
         });

@@ -164,8 +164,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Gives a lease back. That it was lost before is fine.
     async fn release(&self, key: &Key, claim: Claim) -> Result<(), Error>;
 
-    /// Cancels everything under a lease id.
-    async fn withdraw(&self, key: &Key, lease_id: LeaseId) -> Result<(), Error>;
+    /// Cancels everything under the lease id of a bid.
+    async fn withdraw(&self, key: &Key, bid: &Bid) -> Result<(), Error>;
 
     /// The holder knows of a request to hand over: from now on, its silence counts.
     async fn confirm(&self, key: &Key, claim: Claim, request: Seq) -> Result<Reply, Error>;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use leasehold_core::holder::{Reply, Terms};
 use leasehold_core::job::{Record, Status};
 use leasehold_core::lease::{self, Bid};
-use leasehold_core::{Command, JobCommand, JobOutcome, Key, LeaseId, Outcome, Seq, StoreTime};
+use leasehold_core::{Command, JobCommand, JobOutcome, Key, Outcome, Right, Seq, StoreTime};
 use leasehold_store::{Applied, JobApplied, JobStore, Retry};
 
 use crate::Error;
@@ -31,7 +31,7 @@ impl Backend for Local {
         let bid = bid.clone();
         let command = match way.clone() {
             Way::Acquire => Command::Acquire(bid),
-            Way::TakeOver { seen, reason } => Command::TakeOver { seen, bid, reason },
+            Way::TakeOver { seen, reason } => Command::TakeOver { seen, bid, reason, right: Right::Force },
             Way::RequestHandover { seen, on_silence, countdown, patience } => {
                 Command::RequestHandover { seen, bid, on_silence, countdown, patience }
             }
@@ -61,8 +61,9 @@ impl Backend for Local {
         Ok(())
     }
 
-    async fn withdraw(&self, key: &Key, lease_id: LeaseId) -> Result<(), Error> {
-        self.0.apply(key, Command::Withdraw { lease_id }).await?;
+    async fn withdraw(&self, key: &Key, bid: &Bid) -> Result<(), Error> {
+        let (lease_id, owner) = (bid.lease_id, bid.owner.clone());
+        self.0.apply(key, Command::Withdraw { lease_id, owner }).await?;
         Ok(())
     }
 
@@ -79,7 +80,7 @@ impl Backend for Local {
     ) -> Result<AnswerReply, Error> {
         let command = Command::AnswerHandover { claim: claim.into(), request, hand_over };
         match self.0.apply(key, command).await?.outcome {
-            Outcome::HandedOver { to } => Ok(AnswerReply::HandedOver { to }),
+            Outcome::HandedOver { to, .. } => Ok(AnswerReply::HandedOver { to }),
             Outcome::Refused => Ok(AnswerReply::Refused),
             Outcome::NoRequest => Ok(AnswerReply::NoRequest),
             Outcome::Lost { because, .. } => Ok(AnswerReply::Lost(because)),
@@ -100,7 +101,7 @@ impl Backend for Local {
 
 impl From<Claim> for lease::Claim {
     fn from(Claim { lease_id, fence }: Claim) -> Self {
-        Self { lease_id, fence }
+        Self::Proof(lease::Proof { lease_id, fence })
     }
 }
 
@@ -169,6 +170,7 @@ fn job_reply(applied: JobApplied) -> Result<JobReply, Error> {
         JobOutcome::OwnerIsFull => JobReply::OwnerIsFull,
         JobOutcome::FencesExhausted => JobReply::FencesExhausted,
         JobOutcome::Lost { because, .. } => JobReply::Lost(because),
+        JobOutcome::NotYours(_) => JobReply::Lost(lease::LossReason::Unknown),
     })
 }
 

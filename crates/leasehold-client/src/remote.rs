@@ -71,8 +71,8 @@ impl Backend for Remote {
         gone_is_fine(self.0.unlock(&room_of(key)?, Some(&claim.lease_id)).await)
     }
 
-    async fn withdraw(&self, key: &Key, lease_id: LeaseId) -> Result<(), Error> {
-        gone_is_fine(self.0.withdraw_request(&room_of(key)?, &lease_id).await)
+    async fn withdraw(&self, key: &Key, bid: &Bid) -> Result<(), Error> {
+        gone_is_fine(self.0.withdraw_request(&room_of(key)?, &bid.lease_id).await)
     }
 
     async fn confirm(&self, key: &Key, claim: Claim, request: Seq) -> Result<Reply, Error> {

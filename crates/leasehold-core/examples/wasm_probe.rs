@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)] // an exported symbol, and nothing else
 
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::{
     Command, Context, HolderTime, Keeper, Key, LeaseId, Meta, Outcome, Owner, Slot, StoreTime, Ttl,
 };
@@ -20,14 +20,15 @@ fn run(now: u64, seed: u8) -> Option<u64> {
     let key = Key::parse("run/probe").ok()?;
     let lease_id = LeaseId::from_random([seed; 16]);
     let ttl = Ttl::parse("30s").ok()?;
-    let bid = Bid { lease_id, owner: Owner::parse("probe").ok()?, ttl, meta: Meta::default() };
+    let (owner, meta) = (Owner::parse("probe").ok()?, Meta::default());
+    let bid = Bid { lease_id, owner, tab: None, ttl, meta };
     let now = StoreTime::from_millis(now);
     let context = Context { now, last_fence: u64::from(seed), remembered: None, owner_is_full: false };
     let granted = decide(&key, &Slot::unknown(0), &Command::Acquire(bid), &context);
     let Outcome::Granted { lease, .. } = granted.outcome else { return None };
-    let claim = Claim { lease_id, fence: lease.fence };
-    let renewed = decide(&key, &granted.slot?, &Command::Renew { claim, ttl: None }, &context);
-    let released = decide(&key, &renewed.slot?, &Command::Release(claim), &context);
+    let claim = Proof { lease_id, fence: lease.fence };
+    let renewed = decide(&key, &granted.slot?, &Command::Renew { claim: claim.into(), ttl: None }, &context);
+    let released = decide(&key, &renewed.slot?, &Command::Release(claim.into()), &context);
     let keeper = Keeper::new(HolderTime::ZERO, ttl);
     let shown = wire::LeaseView::new(&key, &lease, now);
     Some(released.slot?.seq + keeper.deadline().as_millis() + shown.expires_in_ms)

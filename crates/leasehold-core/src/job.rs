@@ -189,7 +189,7 @@ impl JobCommand {
             Self::Refresh { claim, .. }
             | Self::Release(claim)
             | Self::Complete { claim, .. }
-            | Self::Fail { claim, .. } => Some(&claim.lease_id),
+            | Self::Fail { claim, .. } => claim.lease_id(),
             Self::Create { .. } | Self::Reset | Self::Settle => None,
         }
     }
@@ -243,6 +243,8 @@ pub enum JobOutcome {
         /// Who works on it instead, if anybody.
         held: Option<Held>,
     },
+    /// The lease id is right, and it is another worker's: whoever sent it does not work on this job.
+    NotYours(Held),
     /// It is to be done again.
     Reset,
     /// What was due has been done.
@@ -280,10 +282,10 @@ pub fn decide(key: &Key, record: &Record, command: &JobCommand, context: &Contex
     let outcome = match command {
         JobCommand::Create { payload, max_attempts } => step.create(payload, *max_attempts),
         JobCommand::Acquire(bid) => step.acquire(bid),
-        JobCommand::Refresh { claim, ttl } => step.refresh(*claim, *ttl),
-        JobCommand::Release(claim) => step.release(*claim),
-        JobCommand::Complete { claim, result } => step.complete(*claim, result),
-        JobCommand::Fail { claim, error, retryable } => step.fail(*claim, error, *retryable),
+        JobCommand::Refresh { claim, ttl } => step.refresh(claim.clone(), *ttl),
+        JobCommand::Release(claim) => step.release(claim.clone()),
+        JobCommand::Complete { claim, result } => step.complete(claim, result),
+        JobCommand::Fail { claim, error, retryable } => step.fail(claim, error, *retryable),
         JobCommand::Reset => step.reset(),
         JobCommand::Settle => JobOutcome::Settled,
     };
@@ -373,11 +375,10 @@ impl Step<'_> {
         }
     }
 
-    fn complete(&mut self, claim: Claim, result: &JobText) -> JobOutcome {
-        let status = Status::Ready { result: result.clone(), by: claim.fence };
+    fn complete(&mut self, claim: &Claim, result: &JobText) -> JobOutcome {
         match self.end_attempt(claim) {
-            Ended::Now => {
-                self.set_status(status);
+            Ended::Now(by) => {
+                self.set_status(Status::Ready { result: result.clone(), by });
                 JobOutcome::Completed
             }
             Ended::Before => JobOutcome::Completed,
@@ -385,12 +386,12 @@ impl Step<'_> {
         }
     }
 
-    fn fail(&mut self, claim: Claim, error: &JobText, retryable: bool) -> JobOutcome {
+    fn fail(&mut self, claim: &Claim, error: &JobText, retryable: bool) -> JobOutcome {
         match self.end_attempt(claim) {
-            Ended::Now => {
+            Ended::Now(by) => {
                 let again = retryable && self.record.job.as_ref().is_some_and(Job::has_attempts_left);
                 if !again {
-                    self.set_status(Status::Failed { error: error.clone(), by: Some(claim.fence) });
+                    self.set_status(Status::Failed { error: error.clone(), by: Some(by) });
                 }
                 JobOutcome::Failed { again }
             }
@@ -403,21 +404,22 @@ impl Step<'_> {
         }
     }
 
-    /// Ends the attempt, if it is still the one that may. Whoever says so twice, because the answer got lost, is not
-    /// told that it lost the job which it finished.
-    fn end_attempt(&mut self, claim: Claim) -> Ended {
+    /// Ends the attempt, if the claim is to the one that is going on. A worker that repeats itself, because the answer
+    /// got lost, does not hear that it lost the job which it finished.
+    fn end_attempt(&mut self, claim: &Claim) -> Ended {
         if self.record.job.is_none() {
             return Ended::Not(JobOutcome::Missing);
         }
-        match self.ask(&Command::Release(claim)) {
-            Outcome::Released => {
+        let fence = self.record.slot.lease.as_ref().map(|lease| lease.fence);
+        match (self.ask(&Command::Release(claim.clone())), fence) {
+            (Outcome::Released, Some(fence)) => {
                 self.attempt_is_over();
-                Ended::Now
+                Ended::Now(fence)
             }
-            Outcome::Lost { because: LossReason::Released, .. } if self.was_finished_by(claim.fence) => {
+            (Outcome::Lost { because: LossReason::Released, .. }, _) if self.was_finished_by(claim) => {
                 Ended::Before
             }
-            other => Ended::Not(refused(other)),
+            (other, _) => Ended::Not(refused(other)),
         }
     }
 
@@ -427,8 +429,8 @@ impl Step<'_> {
         }
     }
 
-    fn was_finished_by(&self, fence: Fence) -> bool {
-        self.record.job.as_ref().and_then(Job::finished_by) == Some(fence)
+    fn was_finished_by(&self, claim: &Claim) -> bool {
+        claim.fence().is_some() && self.record.job.as_ref().and_then(Job::finished_by) == claim.fence()
     }
 
     fn set_status(&mut self, status: Status) {
@@ -450,7 +452,8 @@ impl Step<'_> {
 
 /// What came of ending an attempt.
 enum Ended {
-    Now,
+    /// The fence of the attempt.
+    Now(Fence),
     /// It had ended already, with the job finished by it.
     Before,
     Not(JobOutcome),
@@ -461,6 +464,7 @@ fn refused(outcome: Outcome) -> JobOutcome {
     match outcome {
         Outcome::Held(held) => JobOutcome::Locked(held),
         Outcome::Lost { because, held } => JobOutcome::Lost { because, held },
+        Outcome::NotYours(held) => JobOutcome::NotYours(held),
         Outcome::OwnerIsFull => JobOutcome::OwnerIsFull,
         Outcome::FencesExhausted => JobOutcome::FencesExhausted,
         // Nothing else is ever answered to an acquire, a renewal or a release.

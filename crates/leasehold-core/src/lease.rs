@@ -10,15 +10,15 @@
 use std::time::Duration;
 
 use crate::event::{EndReason, Event, EventKind, Seq};
-use crate::name::{Fence, Key, LeaseId, Meta, Owner, Reason};
+use crate::name::{Fence, Key, LeaseId, Meta, Owner, Reason, TabId};
 use crate::time::{StoreTime, Ttl};
 
 /// How long a lease id that has ended is remembered, so that a late copy of its acquire is not granted again. Events
 /// and the sequence numbers of free keys are kept for the same time.
 pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
-/// How long a request to hand over stands at most without being repeated: whoever asks and leaves is in the way of other
-/// askers no longer than that.
+/// How long a request to hand over stands at most without being repeated: an abandoned request blocks others for at most
+/// this long.
 pub const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many leases one owner may hold, unless the store is told otherwise.
@@ -66,6 +66,8 @@ impl Slot {
 pub struct Lease {
     /// Who holds it, as shown to people.
     pub owner: Owner,
+    /// In which of the owner's tabs; none when the holder names none.
+    pub tab: Option<TabId>,
     /// The secret that proves it.
     pub lease_id: LeaseId,
     /// Larger than that of every earlier grant of the key; renewal keeps it.
@@ -90,6 +92,11 @@ impl Lease {
     /// Expired means `expires_at <= now` on the store's clock: a predicate, not something that a sweeper does.
     pub fn is_expired(&self, now: StoreTime) -> bool {
         self.expires_at <= now
+    }
+
+    /// What its holder keeps of it, to prove later that it is its own.
+    pub fn proof(&self) -> Proof {
+        Proof { lease_id: self.lease_id, fence: self.fence }
     }
 }
 
@@ -133,19 +140,107 @@ pub struct Bid {
     pub lease_id: LeaseId,
     /// Who wants it.
     pub owner: Owner,
+    /// In which of their tabs.
+    pub tab: Option<TabId>,
     /// For how long at a time.
     pub ttl: Ttl,
     /// What else is known about them.
     pub meta: Meta,
 }
 
-/// What a holder shows to prove that the lease is its own: both must match.
+/// What a program keeps of a grant, to prove later that the lease is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct Proof {
     /// The secret.
     pub lease_id: LeaseId,
     /// The fence of the grant.
     pub fence: Fence,
+}
+
+/// Whose lease a command is about. [`decide`] compares it with the lease, in the transaction that changes the record;
+/// everything that the claim names must match. No caller reads a record first to find out what to claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The lease id and the fence: of a program that kept what it was granted.
+    Proof(Proof),
+    /// The lease id and the owner: of a caller whose name a door has made sure of. Another caller's lease id, should it
+    /// have leaked, is of no use.
+    Holder {
+        /// The secret.
+        lease_id: LeaseId,
+        /// Who calls.
+        owner: Owner,
+        /// The fence of the grant, where callers have to name it.
+        fence: Option<Fence>,
+    },
+    /// The owner and the tab: of a caller whose name a door has made sure of, and that keeps no lease id.
+    Tab {
+        /// Who calls.
+        owner: Owner,
+        /// From which of their tabs.
+        tab: Option<TabId>,
+    },
+}
+
+impl Claim {
+    /// Whether the lease is the claimant's. Lease ids are compared in constant time.
+    pub fn fits(&self, lease: &Lease) -> bool {
+        match self {
+            Self::Proof(proof) => lease.lease_id == proof.lease_id && lease.fence == proof.fence,
+            Self::Holder { lease_id, owner, fence } => {
+                lease.lease_id == *lease_id
+                    && lease.owner == *owner
+                    && fence.is_none_or(|fence| lease.fence == fence)
+            }
+            Self::Tab { owner, tab } => lease.owner == *owner && lease.tab == *tab,
+        }
+    }
+
+    /// The lease id that it names.
+    pub fn lease_id(&self) -> Option<&LeaseId> {
+        match self {
+            Self::Proof(Proof { lease_id, .. }) | Self::Holder { lease_id, .. } => Some(lease_id),
+            Self::Tab { .. } => None,
+        }
+    }
+
+    /// The fence that it names.
+    pub fn fence(&self) -> Option<Fence> {
+        match self {
+            Self::Proof(proof) => Some(proof.fence),
+            Self::Holder { fence, .. } => *fence,
+            Self::Tab { .. } => None,
+        }
+    }
+
+    /// Whether it names the lease by its lease id, and another owner.
+    fn is_anothers(&self, lease: &Lease) -> bool {
+        matches!(self, Self::Holder { lease_id, owner, .. } if lease.lease_id == *lease_id && lease.owner != *owner)
+    }
+
+    /// The same claim to the lease under another lease id.
+    fn with_lease_id(&self, next: LeaseId) -> Self {
+        let mut claim = self.clone();
+        if let Self::Proof(Proof { lease_id, .. }) | Self::Holder { lease_id, .. } = &mut claim {
+            *lease_id = next;
+        }
+        claim
+    }
+}
+
+impl From<Proof> for Claim {
+    fn from(proof: Proof) -> Self {
+        Self::Proof(proof)
+    }
+}
+
+/// By what right a lease is taken from its holder. The door knows what the caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// The caller may take anybody's.
+    Force,
+    /// The caller may take only what it holds itself, in another tab.
+    SameOwner,
 }
 
 /// Everything that can be asked of one key.
@@ -153,6 +248,9 @@ pub struct Claim {
 pub enum Command {
     /// Get the lease if the key is free. Repeating it with the same lease id is safe, and extends it.
     Acquire(Bid),
+    /// The same for a caller that keeps no lease id: what the bid's owner already holds in the bid's tab is given again,
+    /// extended. The bid's lease id is for a new grant: freshly drawn, never one that was used before.
+    AcquireInTab(Bid),
     /// Keep it for another TTL (a new one, if given). An expired lease is never revived.
     Renew {
         /// Whose it is.
@@ -163,9 +261,11 @@ pub enum Command {
     /// Give it back.
     Release(Claim),
     /// Give it back unless the holder returns within `grace`: a closed page and a reloaded one look the same.
+    ///
+    /// The lease id alone is the claim: it is all that a page which is being closed can send.
     SoftRelease {
-        /// Whose it is.
-        claim: Claim,
+        /// The lease id.
+        lease_id: LeaseId,
         /// How long the holder has to come back.
         grace: Ttl,
     },
@@ -176,7 +276,7 @@ pub enum Command {
         /// The lease id from now on: freshly drawn, never one that was used before.
         next: LeaseId,
     },
-    /// Take it from its holder. Whether one may is for the door to know.
+    /// Take it from its holder.
     TakeOver {
         /// The fence of the lease that is to be taken, as the taker saw it.
         seen: Fence,
@@ -184,6 +284,8 @@ pub enum Command {
         bid: Bid,
         /// Why.
         reason: Reason,
+        /// By what right.
+        right: Right,
     },
     /// End it, without giving it to anybody. Whether one may is for the door to know.
     ForceRelease {
@@ -223,11 +325,13 @@ pub enum Command {
         /// Whether to hand over.
         hand_over: bool,
     },
-    /// Whoever fixed this lease id wants nothing any more: its request is withdrawn, its lease released, and a copy of
-    /// its acquire that is still on the way will not be granted.
+    /// Cancels everything under this lease id: its request is withdrawn, its lease released, and a copy of its acquire
+    /// that is still on the way will not be granted.
     Withdraw {
         /// The lease id.
         lease_id: LeaseId,
+        /// Whose it is. Under another's lease id, nothing is cancelled.
+        owner: Owner,
     },
     /// Is this fence still the current one? Advice; the real guard is a conditional write.
     Check {
@@ -239,19 +343,31 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whose lease it is about, if only the holder may ask for it.
+    pub fn claim(&self) -> Option<&Claim> {
+        match self {
+            Self::Release(claim)
+            | Self::Renew { claim, .. }
+            | Self::Resume { claim, .. }
+            | Self::HandoverTold { claim, .. }
+            | Self::AnswerHandover { claim, .. } => Some(claim),
+            _ => None,
+        }
+    }
+
     /// The lease id that the command comes with: a store says whether it remembers that one as ended.
     pub fn lease_id(&self) -> Option<&LeaseId> {
         match self {
-            Self::Acquire(bid) | Self::TakeOver { bid, .. } | Self::RequestHandover { bid, .. } => {
-                Some(&bid.lease_id)
-            }
+            Self::Acquire(bid)
+            | Self::AcquireInTab(bid)
+            | Self::TakeOver { bid, .. }
+            | Self::RequestHandover { bid, .. } => Some(&bid.lease_id),
             Self::Release(claim)
             | Self::Renew { claim, .. }
-            | Self::SoftRelease { claim, .. }
             | Self::Resume { claim, .. }
             | Self::HandoverTold { claim, .. }
-            | Self::AnswerHandover { claim, .. } => Some(&claim.lease_id),
-            Self::Withdraw { lease_id } => Some(lease_id),
+            | Self::AnswerHandover { claim, .. } => claim.lease_id(),
+            Self::SoftRelease { lease_id, .. } | Self::Withdraw { lease_id, .. } => Some(lease_id),
             Self::ForceRelease { .. } | Self::Check { .. } | Self::Settle => None,
         }
     }
@@ -259,9 +375,10 @@ impl Command {
     /// Who would get a lease by this command: a store says whether they already hold as many as they may.
     pub fn bidder(&self) -> Option<&Owner> {
         match self {
-            Self::Acquire(bid) | Self::TakeOver { bid, .. } | Self::RequestHandover { bid, .. } => {
-                Some(&bid.owner)
-            }
+            Self::Acquire(bid)
+            | Self::AcquireInTab(bid)
+            | Self::TakeOver { bid, .. }
+            | Self::RequestHandover { bid, .. } => Some(&bid.owner),
             _ => None,
         }
     }
@@ -320,6 +437,8 @@ pub enum Outcome {
         /// Who holds the key instead, if anybody.
         held: Option<Held>,
     },
+    /// The lease id is right, and it is another owner's: whoever sent it does not hold this lease.
+    NotYours(Held),
     /// The holder has been asked, or still is.
     Requested {
         /// The holder.
@@ -343,6 +462,8 @@ pub enum Outcome {
     HandedOver {
         /// To whom.
         to: Owner,
+        /// What else is known about them.
+        meta: Meta,
     },
     /// The holder keeps the lease, and whoever asked will learn it.
     Refused,
@@ -459,11 +580,12 @@ pub fn decide(key: &Key, slot: &Slot, command: &Command, context: &Context) -> D
     step.settle();
     let outcome = match command {
         Command::Acquire(bid) => step.acquire(bid),
+        Command::AcquireInTab(bid) => step.acquire_in_tab(bid),
         Command::Renew { claim, ttl } => step.renew(claim, *ttl),
         Command::Release(claim) => step.release(claim),
-        Command::SoftRelease { claim, grace } => step.soft_release(claim, *grace),
+        Command::SoftRelease { lease_id, grace } => step.soft_release(*lease_id, *grace),
         Command::Resume { claim, next } => step.resume(claim, *next),
-        Command::TakeOver { seen, bid, reason } => step.take_over(*seen, bid, reason),
+        Command::TakeOver { seen, bid, reason, right } => step.take_over(*seen, bid, reason, *right),
         Command::ForceRelease { seen, by, reason } => step.force_release(*seen, by, reason),
         Command::RequestHandover { seen, bid, on_silence, countdown, patience } => {
             step.request_handover(*seen, bid, *on_silence, *countdown, *patience)
@@ -472,7 +594,7 @@ pub fn decide(key: &Key, slot: &Slot, command: &Command, context: &Context) -> D
         Command::AnswerHandover { claim, request, hand_over } => {
             step.answer_handover(claim, *request, *hand_over)
         }
-        Command::Withdraw { lease_id } => step.withdraw(*lease_id),
+        Command::Withdraw { lease_id, owner } => step.withdraw(*lease_id, owner),
         Command::Check { fence } => step.check(*fence),
         Command::Settle => Outcome::Settled,
     };
@@ -550,7 +672,23 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn take_over(&mut self, seen: Fence, bid: &Bid, reason: &Reason) -> Outcome {
+    fn acquire_in_tab(&mut self, bid: &Bid) -> Outcome {
+        let claim = Claim::Tab { owner: bid.owner.clone(), tab: bid.tab.clone() };
+        match self.slot.lease.clone() {
+            Some(lease) if claim.fits(&lease) => {
+                Outcome::Granted { lease: self.extend(lease, bid.ttl), extended: true }
+            }
+            _ => self.acquire(bid),
+        }
+    }
+
+    fn take_over(&mut self, seen: Fence, bid: &Bid, reason: &Reason, right: Right) -> Outcome {
+        if let Some(held) = self.held()
+            && right == Right::SameOwner
+            && held.by != bid.owner
+        {
+            return Outcome::Held(held);
+        }
         match self.answer_bid(bid) {
             Ok(outcome) => outcome,
             Err(held) if held.fence != seen => Outcome::Held(held),
@@ -617,7 +755,7 @@ impl<'a> Step<'a> {
                 Outcome::Held(Held::from(&lease))
             });
         }
-        if let Some(because) = self.over(bid.lease_id) {
+        if let Some(because) = self.over(Some(&bid.lease_id)) {
             return Ok(Outcome::Lost { because, held: self.held() });
         }
         match self.held() {
@@ -647,10 +785,9 @@ impl<'a> Step<'a> {
         Outcome::Released
     }
 
-    fn soft_release(&mut self, claim: &Claim, grace: Ttl) -> Outcome {
-        let mut lease = match self.claimed(claim) {
-            Ok(lease) => lease,
-            Err(lost) => return lost,
+    fn soft_release(&mut self, lease_id: LeaseId, grace: Ttl) -> Outcome {
+        let Some(mut lease) = self.slot.lease.clone().filter(|lease| lease.lease_id == lease_id) else {
+            return self.lost(Some(&lease_id));
         };
         let expires_at = lease.expires_at.min(self.context.now + grace.as_duration());
         if !lease.leaving || expires_at < lease.expires_at {
@@ -663,7 +800,8 @@ impl<'a> Step<'a> {
     }
 
     fn resume(&mut self, claim: &Claim, next: LeaseId) -> Outcome {
-        let already = Claim { lease_id: next, fence: claim.fence };
+        // When the command is repeated, the lease has its next id already.
+        let already = claim.with_lease_id(next);
         let mut lease = match self.claimed(&already).or_else(|_| self.claimed(claim)) {
             Ok(lease) => lease,
             Err(lost) => return lost,
@@ -700,9 +838,8 @@ impl<'a> Step<'a> {
             self.refuse(&request, false);
             return Outcome::Refused;
         }
-        let to = request.bid.owner.clone();
         if self.hand_over(&request.bid, self.context.now) {
-            Outcome::HandedOver { to }
+            Outcome::HandedOver { to: request.bid.owner, meta: request.bid.meta }
         } else {
             Outcome::FencesExhausted
         }
@@ -710,16 +847,23 @@ impl<'a> Step<'a> {
 
     // --- what anybody may do ---
 
-    fn withdraw(&mut self, lease_id: LeaseId) -> Outcome {
-        let holds = self.slot.lease.as_ref().is_some_and(|lease| lease.lease_id == lease_id);
-        if holds {
-            self.end(EndReason::Released);
-        } else if let Some(request) =
-            self.pending_request().filter(|request| request.bid.lease_id == lease_id)
-        {
-            self.withdraw_request(&request);
-        } else if self.over(lease_id).is_none() {
-            self.ended.push((lease_id, LossReason::Withdrawn));
+    fn withdraw(&mut self, lease_id: LeaseId, owner: &Owner) -> Outcome {
+        let request = self.pending_request().filter(|request| request.bid.lease_id == lease_id);
+        match (&self.slot.lease, request) {
+            (Some(lease), _) if lease.lease_id == lease_id => {
+                if lease.owner != *owner {
+                    return Outcome::NotYours(Held::from(lease));
+                }
+                self.end(EndReason::Released);
+            }
+            (Some(lease), Some(request)) if request.bid.owner != *owner => {
+                return Outcome::NotYours(Held::from(lease));
+            }
+            (_, Some(request)) => self.withdraw_request(&request),
+            (_, None) if self.over(Some(&lease_id)).is_none() => {
+                self.ended.push((lease_id, LossReason::Withdrawn));
+            }
+            (_, None) => {}
         }
         Outcome::Withdrawn
     }
@@ -737,6 +881,7 @@ impl<'a> Step<'a> {
         let expires_at = at + bid.ttl.as_duration();
         let lease = Lease {
             owner: bid.owner.clone(),
+            tab: bid.tab.clone(),
             lease_id: bid.lease_id,
             fence,
             acquired_at: at,
@@ -849,17 +994,18 @@ impl<'a> Step<'a> {
         self.slot.lease.as_ref()?.request.as_deref().cloned()
     }
 
-    /// The lease, if the claim matches it; `Lost` otherwise.
+    /// The lease, if the claim fits it; what to answer otherwise. With no live lease that names no holder, and so tells
+    /// "nobody holds it" from "another holds it".
     fn claimed(&self, claim: &Claim) -> Result<Lease, Outcome> {
         match &self.slot.lease {
-            Some(lease) if lease.lease_id == claim.lease_id && lease.fence == claim.fence => {
-                Ok(lease.clone())
-            }
-            _ => {
-                let because = self.over(claim.lease_id).unwrap_or(LossReason::Unknown);
-                Err(Outcome::Lost { because, held: self.held() })
-            }
+            Some(lease) if claim.fits(lease) => Ok(lease.clone()),
+            Some(lease) if claim.is_anothers(lease) => Err(Outcome::NotYours(Held::from(lease))),
+            _ => Err(self.lost(claim.lease_id())),
         }
+    }
+
+    fn lost(&self, lease_id: Option<&LeaseId>) -> Outcome {
+        Outcome::Lost { because: self.over(lease_id).unwrap_or(LossReason::Unknown), held: self.held() }
     }
 
     fn claimed_request(&self, claim: &Claim, seq: Seq) -> Result<Request, Outcome> {
@@ -868,8 +1014,9 @@ impl<'a> Step<'a> {
     }
 
     /// Why the command's lease id is over: because of what was just settled, or from the store's memory.
-    fn over(&self, lease_id: LeaseId) -> Option<LossReason> {
-        let just_now = self.ended.iter().find(|(id, _)| *id == lease_id).map(|(_, reason)| *reason);
+    fn over(&self, lease_id: Option<&LeaseId>) -> Option<LossReason> {
+        let lease_id = lease_id?;
+        let just_now = self.ended.iter().find(|(id, _)| id == lease_id).map(|(_, reason)| *reason);
         just_now.or(self.context.remembered)
     }
 }

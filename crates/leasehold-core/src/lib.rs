@@ -21,6 +21,8 @@ pub use backoff::{Backoff, Retries, RetryPolicy};
 pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
 pub use holder::{Keeper, Lost};
 pub use job::{Job, JobCommand, JobOutcome};
-pub use lease::{Command, Context, Decision, Held, Lease, OnSilence, Outcome, Slot, decide};
-pub use name::{Fence, Invalid, JobId, Key, LeaseId, Meta, Owner, Reason, RoomId, WorkerName};
+pub use lease::{
+    Claim, Command, Context, Decision, Held, Lease, OnSilence, Outcome, Proof, Right, Slot, decide,
+};
+pub use name::{Fence, Invalid, JobId, Key, LeaseId, Meta, Owner, Reason, RoomId, TabId, WorkerName};
 pub use time::{HolderTime, StoreTime, Ttl};

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use subtle::ConstantTimeEq;
+
 /// What was wrong with a piece of input, which rule it broke, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value}: {rule}; {fix}")]
@@ -318,6 +320,38 @@ impl Owner {
     }
 }
 
+/// Which tab of its owner holds a lease, for callers that keep no lease id. A caller that names no tab has none.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TabId(Arc<str>);
+
+impl TabId {
+    /// The longest tab id, in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// What stands for no tab where one has to be written. It is not a tab id.
+    pub const NONE: &str = "-";
+
+    /// Reads a tab id, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let is_visible = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
+        if is_visible && text.len() <= Self::MAX_BYTES && text != Self::NONE {
+            return Ok(Self(text.into()));
+        }
+        let rule = format!("a tab id is 1 to {} visible ASCII characters", Self::MAX_BYTES);
+        Err(Invalid::new("tab id", text, rule, "send a random id that the tab keeps, or leave it out"))
+    }
+
+    /// Reads a tab id, or [`TabId::NONE`], which is none.
+    pub fn parse_optional(text: &str) -> Result<Option<Self>, Invalid> {
+        if text == Self::NONE { Ok(None) } else { Self::parse(text).map(Some) }
+    }
+
+    /// The tab id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Why a lease was taken over, in the words of whoever did it; may be empty.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Reason(Box<str>);
@@ -386,7 +420,7 @@ macro_rules! shown_as_text {
     )*};
 }
 
-shown_as_text!(Key, RoomId, JobId, WorkerName, Owner, Reason);
+shown_as_text!(Key, RoomId, JobId, WorkerName, Owner, TabId, Reason);
 
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
@@ -403,8 +437,36 @@ impl Borrow<str> for Owner {
 /// The secret that proves a lease is one's own: a UUID v4, fixed by the caller before its first attempt.
 ///
 /// It has no `Display` and no serde on purpose, and its `Debug` hides it: to hand it to its owner, [`LeaseId::reveal`] it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Comparing two takes the same time wherever they differ, so that a caller cannot guess one piece by piece.
+#[derive(Clone, Copy)]
 pub struct LeaseId(uuid::Uuid);
+
+impl PartialEq for LeaseId {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes().ct_eq(other.as_bytes()).into()
+    }
+}
+
+impl Eq for LeaseId {}
+
+/// An order for maps and lists of them; unlike equality, it does not take the same time for all.
+impl Ord for LeaseId {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl PartialOrd for LeaseId {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl std::hash::Hash for LeaseId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
 
 impl LeaseId {
     /// A lease id from 16 random bytes, which the caller draws: there is no randomness here.
@@ -495,7 +557,7 @@ impl fmt::Display for Fence {
     }
 }
 
-/// What else is known about a holder (display name, tab, reason …), for showing. Empty most of the time.
+/// What else is known about a holder (display name, reason …), for showing: no rule looks at it. Empty most of the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 // One pointer in every one of a million leases; and to clone it clones nothing.
 pub struct Meta(Option<Arc<BTreeMap<String, String>>>);
@@ -636,6 +698,30 @@ mod tests {
         assert_eq!(LeaseId::parse(&id.reveal()).unwrap(), id);
         assert_eq!(LeaseId::from_bytes(*id.as_bytes()), Some(id));
         assert_eq!(LeaseId::from_bytes([0; 16]), None);
+    }
+
+    #[test]
+    fn lease_ids_are_equal_when_all_of_their_bytes_are() {
+        let bytes = *LeaseId::from_random([7; 16]).as_bytes();
+        let id = LeaseId::from_bytes(bytes).unwrap();
+        assert_eq!(id, LeaseId::from_bytes(bytes).unwrap());
+        for at in 0..bytes.len() {
+            let mut other = bytes;
+            other[at] ^= 1;
+            assert_ne!(LeaseId::from_bytes(other).unwrap(), id, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_tab_is_visible_ascii_and_a_dash_is_none() {
+        assert_eq!(TabId::parse("tab-1").unwrap().as_str(), "tab-1");
+        assert!(TabId::parse(&"x".repeat(128)).is_ok());
+        for bad in ["", "-", "a b", "ä", "a\n", &"x".repeat(129)] {
+            assert!(TabId::parse(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(TabId::parse_optional("-"), Ok(None));
+        assert_eq!(TabId::parse_optional("--"), TabId::parse("--").map(Some));
+        assert!(TabId::parse_optional("").is_err());
     }
 
     #[test]

@@ -110,6 +110,7 @@ mod tests {
     fn lease() -> Lease {
         Lease {
             owner: Owner::parse("alice").unwrap(),
+            tab: None,
             lease_id: LeaseId::from_random([1; 16]),
             fence: Fence::new(7).unwrap(),
             acquired_at: StoreTime::from_millis(1_000),

@@ -11,7 +11,7 @@
 //!
 //! Releasing goes the other way: `.lock` is removed first, the held file closed after it.
 
-use leasehold_core::lease::{self, Bid, Claim, Command, Context, Held, Lease, Slot};
+use leasehold_core::lease::{self, Bid, Command, Context, Held, Lease, Proof, Slot};
 use leasehold_core::name::{Fence, Key, LeaseId, Owner, Reason};
 use leasehold_core::time::{StoreTime, Ttl};
 
@@ -27,12 +27,12 @@ pub enum Action {
     /// Keep it.
     Renew {
         /// Whose it is.
-        claim: Claim,
+        claim: Proof,
         /// For how long from now on.
         ttl: Ttl,
     },
     /// Give it back.
-    Release(Claim),
+    Release(Proof),
     /// Take it from its holder.
     TakeOver {
         /// The fence of the lease that is to be taken, as the taker saw it; any lease when absent.
@@ -45,7 +45,7 @@ pub enum Action {
     /// Replace a file of the project, if the claim is good: checked in the same guarded section that swaps the file.
     Save {
         /// Whose lease.
-        claim: Claim,
+        claim: Proof,
         /// The call that saves; the shell has its file.
         call: CallId,
     },
@@ -303,7 +303,10 @@ impl<'a> Deciding<'a> {
         let current = self.slot.lease.as_ref().map(|lease| lease.fence);
         match seen.or(current) {
             None => self.granted(&Command::Acquire(bid.clone())),
-            Some(seen) => self.granted(&Command::TakeOver { seen, bid: bid.clone(), reason: reason.clone() }),
+            Some(seen) => {
+                let (bid, reason, right) = (bid.clone(), reason.clone(), leasehold_core::Right::Force);
+                self.granted(&Command::TakeOver { seen, bid, reason, right })
+            }
         }
     }
 
@@ -330,8 +333,8 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    fn renew(&self, claim: Claim, ttl: Ttl) -> Verdict {
-        match self.ask(&Command::Renew { claim, ttl: Some(ttl) }).outcome {
+    fn renew(&self, claim: Proof, ttl: Ttl) -> Verdict {
+        match self.ask(&Command::Renew { claim: claim.into(), ttl: Some(ttl) }).outcome {
             lease::Outcome::Renewed(lease) => {
                 let held = self.found.as_ref().is_some_and(|record| record.held);
                 let steps = vec![self.write(&lease, held)];
@@ -342,9 +345,9 @@ impl<'a> Deciding<'a> {
     }
 
     /// A release closes the held file in any case: if `.lock` stays, it belongs to a dead holder.
-    fn release(&self, claim: Claim) -> Verdict {
+    fn release(&self, claim: Proof) -> Verdict {
         let close = IoStep::CloseHeld(claim.fence);
-        match self.ask(&Command::Release(claim)).outcome {
+        match self.ask(&Command::Release(claim.into())).outcome {
             lease::Outcome::Released => self.verdict(vec![IoStep::RemoveLock, close], Outcome::Released),
             // Expired, and no other holder has come since: it may as well be gone.
             _ if self.loss(claim) == Loss::Expired => {
@@ -355,8 +358,8 @@ impl<'a> Deciding<'a> {
     }
 
     /// A holder may save as long as it could renew.
-    fn save(&self, claim: Claim, call: CallId) -> Verdict {
-        match self.ask(&Command::Renew { claim, ttl: None }).outcome {
+    fn save(&self, claim: Proof, call: CallId) -> Verdict {
+        match self.ask(&Command::Renew { claim: claim.into(), ttl: None }).outcome {
             lease::Outcome::Renewed(_) => self.verdict(vec![IoStep::Save(call)], Outcome::Saved),
             _ => self.verdict(Vec::new(), Outcome::Lost(self.loss(claim))),
         }
@@ -394,7 +397,7 @@ impl<'a> Deciding<'a> {
         Grant { lease_id: lease.lease_id, fence: lease.fence, ttl, at: lease.renewed_at, after }
     }
 
-    fn loss(&self, claim: Claim) -> Loss {
+    fn loss(&self, claim: Proof) -> Loss {
         match &self.slot.lease {
             None => Loss::Missing,
             Some(lease) if lease.lease_id == claim.lease_id && lease.fence == claim.fence => Loss::Expired,

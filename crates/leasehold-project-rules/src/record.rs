@@ -236,6 +236,7 @@ impl End {
 pub fn slot(record: &Record, ends: StoreTime, last_fence: u64) -> Slot {
     let lease = Lease {
         owner: record.owner.clone(),
+        tab: None,
         lease_id: record.lease_id,
         fence: record.fence.unwrap_or_else(|| fence_or_first(last_fence)),
         acquired_at: record.updated_at,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::{Fence, HolderTime, LeaseId, Reason, Ttl};
 use leasehold_project_rules::guarded::{Action, Outcome};
 use leasehold_project_rules::machine::ProjectLock;
@@ -73,7 +73,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// Begins to write a file of the project. It is written if the lease is good, which is checked under the guard that the
     /// file is swapped under; [`poll_saved`](Self::poll_saved) says what came of it.
-    pub fn save(&mut self, claim: Claim, name: &str, content: &[u8]) -> CallId {
+    pub fn save(&mut self, claim: Proof, name: &str, content: &[u8]) -> CallId {
         let to_save = (name.to_owned(), content.to_owned());
         // The number of the next call.
         self.to_save.insert(CallId(self.calls.wrapping_add(1)), to_save);
@@ -131,7 +131,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     }
 
     /// What a save is checked with, if there may be one now.
-    pub fn claim(&self) -> Option<Claim> {
+    pub fn claim(&self) -> Option<Proof> {
         self.machine.claim(self.clock.now())
     }
 

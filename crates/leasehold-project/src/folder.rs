@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::{Fence, Invalid, StoreTime};
 use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe};
 use leasehold_project_rules::record::{self, Record};
@@ -91,7 +91,7 @@ impl ProjectFolder {
     }
 
     /// Runs the guarded section of a save: the file is written if the claim is good.
-    pub fn guarded_save(&mut self, claim: Claim, name: &str, content: &[u8]) -> Result<Outcome, IoError> {
+    pub fn guarded_save(&mut self, claim: Proof, name: &str, content: &[u8]) -> Result<Outcome, IoError> {
         let to_save = (name.to_owned(), content.to_owned());
         let action = Action::Save { claim, call: CallId(0) };
         section::run(self, action, Some(&to_save), &SystemClock).map(|conclusion| conclusion.outcome)

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::{Fence, LeaseId, Owner, Reason, Ttl};
 use leasehold_project_rules::guarded::Outcome;
 use leasehold_project_rules::{
@@ -302,8 +302,8 @@ impl ProjectGuard {
         Ok(())
     }
 
-    fn claim(&self) -> Option<Claim> {
-        let ours = Claim { lease_id: self.lease.lease_id, fence: self.lease.fence };
+    fn claim(&self) -> Option<Proof> {
+        let ours = Proof { lease_id: self.lease.lease_id, fence: self.lease.fence };
         self.project.ask(|driver| driver.claim()).flatten().filter(|claim| *claim == ours)
     }
 }

@@ -518,6 +518,7 @@ mod tests {
 
     fn bid(owner: &str, number: u8) -> Bid {
         Bid {
+            tab: None,
             lease_id: LeaseId::from_random([number; 16]),
             owner: Owner::parse(owner).unwrap(),
             ttl: Ttl::from_secs(30).unwrap(),
@@ -533,7 +534,7 @@ mod tests {
         let (seen, reason) = (lease.fence, reason.parse().unwrap());
         let by = bid("ben", number + 100);
         let command = if number.is_multiple_of(2) {
-            Command::TakeOver { seen, bid: by, reason }
+            Command::TakeOver { right: leasehold_core::Right::Force, seen, bid: by, reason }
         } else {
             Command::ForceRelease { seen, by: by.owner, reason }
         };
@@ -687,8 +688,8 @@ mod tests {
             let bid = Bid { lease_id: LeaseId::from_random(random), ..bid("anna", 1) };
             let applied = store.apply(&key, Command::Acquire(bid)).await.unwrap();
             let Outcome::Granted { lease, .. } = applied.outcome else { panic!("{applied:?}") };
-            let claim = leasehold_core::lease::Claim { lease_id: lease.lease_id, fence: lease.fence };
-            store.apply(&key, Command::Release(claim)).await.unwrap();
+            let claim = lease.proof();
+            store.apply(&key, Command::Release(claim.into())).await.unwrap();
         }
         running.stop().await;
         let text = std::fs::read_to_string(&path).unwrap();

@@ -1,10 +1,9 @@
-//! Who is calling, and what they may do. No lease rule is here: only the question whose lease a request is about.
+//! Who is calling, and what they may do. Whose lease a request is about is decided in the store, by the claim that
+//! `session.rs` makes of it.
 
 use std::time::Duration;
 
-use leasehold_core::lease::{Claim, Lease};
-use leasehold_core::{Invalid, JobId, LeaseId, Meta, Owner, RoomId, Slot, WorkerName};
-use subtle::ConstantTimeEq;
+use leasehold_core::{Invalid, JobId, Meta, Owner, RoomId, WorkerName};
 
 /// Somebody whose token was in order.
 #[derive(Clone, Debug)]
@@ -140,47 +139,8 @@ impl Patterns {
     }
 }
 
-/// What a request says about whose lease it is about: its `Lease-Id`, else the caller's tab.
-#[derive(Clone, Debug)]
-pub enum Holds {
-    /// The one with this lease id.
-    Lease(LeaseId),
-    /// The caller's own in this tab.
-    Tab(TabId),
-}
-
-/// What `X-Tab-ID` says; `-` without one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TabId(String);
-
-impl TabId {
-    /// The longest tab id, in bytes.
-    pub const MAX_BYTES: usize = 128;
-
-    /// Reads a tab id, or says which rule it breaks.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let printable = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
-        if printable && text.len() <= Self::MAX_BYTES {
-            return Ok(Self(text.to_owned()));
-        }
-        let rule = format!("a tab id is 1 to {} visible ASCII characters", Self::MAX_BYTES);
-        Err(Invalid::new("X-Tab-ID", text, rule, "send a random id that the tab keeps, or leave it out"))
-    }
-
-    /// The tab of those who do not say which.
-    pub fn none() -> Self {
-        Self("-".to_owned())
-    }
-
-    /// The tab id.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// What the lease of a holder at this door says about it, beside its owner.
+/// Under which name a lease says what its holder is called.
 const NAME: &str = "name";
-const TAB: &str = "tab";
 
 impl Caller {
     /// How long the token still lasts when the wall clock shows this; `None` if it lasts for ever.
@@ -190,8 +150,8 @@ impl Caller {
     }
 
     /// What a new lease of the caller says about them.
-    pub fn meta(&self, tab: &TabId) -> Result<Meta, Invalid> {
-        Meta::new([(NAME.to_owned(), self.name.clone()), (TAB.to_owned(), tab.as_str().to_owned())])
+    pub fn meta(&self) -> Result<Meta, Invalid> {
+        Meta::new([(NAME.to_owned(), self.name.clone())])
     }
 
     /// What a new attempt of the caller at a job says about them.
@@ -199,36 +159,11 @@ impl Caller {
         let name = worker.map_or(self.name.as_str(), WorkerName::as_str);
         Meta::new([(NAME.to_owned(), name.to_owned())])
     }
-
-    /// The live lease of the slot, if the request is by its holder.
-    pub fn own<'a>(&self, slot: &'a Slot, holds: &Holds) -> Option<&'a Lease> {
-        slot.lease.as_ref().filter(|lease| self.is_own(lease, holds))
-    }
-
-    /// Whether the request is by the holder of the lease.
-    pub fn is_own(&self, lease: &Lease, holds: &Holds) -> bool {
-        lease.owner == self.subject
-            && match holds {
-                Holds::Lease(lease_id) => is_same(lease.lease_id, *lease_id),
-                Holds::Tab(tab) => lease.meta.get(TAB).unwrap_or("-") == tab.as_str(),
-            }
-    }
-}
-
-/// Whether a lease id is the one that is known. It takes as long whichever part of it is wrong, so that nobody can find
-/// one out piece by piece.
-pub fn is_same(known: LeaseId, given: LeaseId) -> bool {
-    known.as_bytes().ct_eq(given.as_bytes()).into()
 }
 
 /// The name to show for a holder.
 pub fn shown_name<'a>(owner: &'a Owner, meta: &'a Meta) -> &'a str {
     meta.get(NAME).unwrap_or(owner.as_str())
-}
-
-/// What proves that a lease is one's own.
-pub fn claim(lease: &Lease) -> Claim {
-    Claim { lease_id: lease.lease_id, fence: lease.fence }
 }
 
 #[cfg(test)]

@@ -8,15 +8,15 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
-use leasehold_core::lease::Bid;
+use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::wire::Secret;
-use leasehold_core::{JobId, LeaseId, RoomId};
+use leasehold_core::{Fence, JobId, LeaseId, RoomId, TabId};
 use serde::de::DeserializeOwned;
 
 use crate::App;
 use crate::accept::ClientAddress;
 use crate::auth::Auth;
-use crate::caller::{Caller, Holds, Level, TabId};
+use crate::caller::{Caller, Level};
 use crate::error::{Code, Failure};
 use crate::rates::Who;
 
@@ -24,7 +24,7 @@ use crate::rates::Who;
 pub(crate) struct Session {
     pub(crate) caller: Caller,
     lease_id: Option<LeaseId>,
-    pub(crate) tab: TabId,
+    tab: Option<TabId>,
 }
 
 impl FromRequestParts<Arc<App>> for Session {
@@ -34,8 +34,7 @@ impl FromRequestParts<Arc<App>> for Session {
         let caller = authenticate(app, &parts.headers, address(parts))?;
         app.slow_down(Who::Caller(caller.subject.as_str()))?;
         let lease_id = header(&parts.headers, "lease-id")?.map(LeaseId::parse).transpose()?;
-        let tab =
-            header(&parts.headers, "x-tab-id")?.map(TabId::parse).transpose()?.unwrap_or_else(TabId::none);
+        let tab = header(&parts.headers, "x-tab-id")?.map(TabId::parse_optional).transpose()?.flatten();
         Ok(Self { caller, lease_id, tab })
     }
 }
@@ -96,9 +95,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Fai
 }
 
 impl Session {
-    /// A session of somebody who brought no headers about a lease.
-    pub(crate) fn new(caller: Caller, tab: TabId) -> Self {
-        Self { caller, lease_id: None, tab }
+    /// The session of a caller whose request says nothing about a lease.
+    pub(crate) fn new(caller: Caller) -> Self {
+        Self { caller, lease_id: None, tab: None }
     }
 
     /// The document, if the caller may know of it and do this much with it.
@@ -127,15 +126,29 @@ impl Session {
         Ok(self.lease_id.or(in_body))
     }
 
-    /// Whose lease the request is about.
-    pub(crate) fn holds(&self) -> Holds {
-        self.lease_id.map_or_else(|| Holds::Tab(self.tab.clone()), Holds::Lease)
+    /// Whose lease the request is about: the one with its `Lease-Id`, else the caller's own in its tab.
+    pub(crate) fn claim(&self) -> Claim {
+        match self.lease_id {
+            Some(lease_id) => self.claim_to(lease_id),
+            None => Claim::Tab { owner: self.caller.subject.clone(), tab: self.tab.clone() },
+        }
+    }
+
+    /// The caller's claim to the lease with this lease id.
+    pub(crate) fn claim_to(&self, lease_id: LeaseId) -> Claim {
+        Claim::Holder { lease_id, owner: self.caller.subject.clone(), fence: None }
+    }
+
+    /// The caller's claim to the attempt at a job with this lease id and fence.
+    pub(crate) fn claim_to_attempt(&self, lease_id: &Secret, fence: u64) -> Result<Claim, Failure> {
+        let (lease_id, fence) = (LeaseId::parse(&lease_id.0)?, Some(Fence::new(fence)?));
+        Ok(Claim::Holder { lease_id, owner: self.caller.subject.clone(), fence })
     }
 
     /// The caller's bid for a lock.
     pub(crate) fn bid(&self, app: &App, lease_id: LeaseId) -> Result<Bid, Failure> {
-        let meta = self.caller.meta(&self.tab)?;
-        Ok(Bid { lease_id, owner: self.caller.subject.clone(), ttl: app.config.ttl, meta })
+        let (owner, tab) = (self.caller.subject.clone(), self.tab.clone());
+        Ok(Bid { lease_id, owner, tab, ttl: app.config.ttl, meta: self.caller.meta()? })
     }
 }
 

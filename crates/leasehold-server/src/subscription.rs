@@ -231,7 +231,7 @@ impl Flow {
     async fn read_document(&mut self, room: &RoomId) -> Option<Item> {
         let reading = self.app.read(room).await.ok()?;
         let (caller, moment) = (&self.session.caller, Moment::new(&self.app, reading.now));
-        let state = views::lock_state(room, &reading.slot, caller, &self.session.holds(), moment);
+        let state = views::lock_state(room, &reading.slot, caller, &self.session.claim(), moment);
         self.cursor = Cursor::Document { seq: Some(state.seq) };
         self.phase = Phase::Live;
         Some(Item::State(Box::new(state)))

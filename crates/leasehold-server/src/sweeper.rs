@@ -143,6 +143,7 @@ mod tests {
         let job = tokio::spawn(clean(store.clone(), Metrics::new(), stop.clone()));
         for number in 0..LOCKS {
             let bid = Bid {
+                tab: None,
                 lease_id: LeaseId::from_random(u128::to_be_bytes(number as u128)),
                 owner: Owner::parse("anna").unwrap(),
                 ttl: Ttl::from_secs(30).unwrap(),

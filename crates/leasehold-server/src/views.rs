@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leasehold_core::event::{EndReason, Event, EventKind};
 use leasehold_core::job::{Job, Record, Status};
-use leasehold_core::lease::{self, Lease, Request};
+use leasehold_core::lease::{self, Claim, Lease, Request};
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::Secret;
 use leasehold_core::wire::documents::{
@@ -18,7 +18,7 @@ use leasehold_core::wire::jobs::{
 use leasehold_core::{JobId, LeaseId, Meta, Owner, RoomId, Slot, StoreTime};
 
 use crate::App;
-use crate::caller::{Caller, Holds, shown_name};
+use crate::caller::{Caller, shown_name};
 
 /// The time of an answer, on the store's clock and on the wall clock.
 #[derive(Clone, Copy)]
@@ -109,7 +109,7 @@ pub(crate) fn lock_state(
     room: &RoomId,
     slot: &Slot,
     caller: &Caller,
-    holds: &Holds,
+    claim: &Claim,
     moment: Moment,
 ) -> LockState {
     let lock = slot.lease.as_ref().map(|lease| LockView {
@@ -119,7 +119,7 @@ pub(crate) fn lock_state(
         expires_at: moment.shown(lease.expires_at),
         expires_in_ms: whole_millis(moment.left(lease.expires_at)),
         same_user: lease.owner == caller.subject,
-        yours: caller.is_own(lease, holds),
+        yours: claim.fits(lease),
         leaving: lease.leaving,
         request: lease.request.as_deref().map(|request| handover_request(request, moment)),
     });
@@ -128,9 +128,9 @@ pub(crate) fn lock_state(
 
 /// Changes whenever [`lock_state`] for this caller changes other than by the passing of time. It is weak: two answers with
 /// the same meaning need not have the same bytes.
-pub(crate) fn etag(slot: &Slot, caller: &Caller, holds: &Holds) -> String {
+pub(crate) fn etag(slot: &Slot, caller: &Caller, claim: &Claim) -> String {
     let whose = match &slot.lease {
-        Some(lease) if caller.is_own(lease, holds) => "yours",
+        Some(lease) if claim.fits(lease) => "yours",
         Some(lease) if lease.owner == caller.subject => "same-user",
         _ => "other",
     };

@@ -79,11 +79,11 @@ async fn gather(
         let found = app.of_store(app.store.list(&range)).await?;
         page.position = page.position.min(found.position);
         let moment = Moment::new(app, found.now);
-        let holds = session.holds();
+        let claim = session.claim();
         for (key, slot) in &found.slots {
             let room = RoomId::of(key).filter(|room| only.as_ref().is_none_or(|only| only == room));
             page.states
-                .extend(room.map(|room| views::lock_state(&room, slot, &session.caller, &holds, moment)));
+                .extend(room.map(|room| views::lock_state(&room, slot, &session.caller, &claim, moment)));
         }
         let last: Option<Key> = found.slots.into_iter().next_back().map(|(key, _)| key);
         if only.is_some() || !found.more || page.states.len() >= wanted || last.is_none() {

@@ -327,7 +327,8 @@ impl Checker {
                 self.promises.push((key.clone(), lease.fence.get(), Promise::Granted));
             }
             (Command::Release(claim), Outcome::Released) => {
-                self.promises.push((key.clone(), claim.fence.get(), Promise::Ended));
+                let ended = claim.fence().map(|fence| (key.clone(), fence.get(), Promise::Ended));
+                self.promises.extend(ended);
             }
             _ => {}
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold_core::holder::{Action, Confirm, Reply, Terms};
-use leasehold_core::lease::{Bid, Claim, LossReason};
+use leasehold_core::lease::{Bid, Claim, LossReason, Proof};
 use leasehold_core::{
     Command, EventKind, Fence, Held, HolderTime, Keeper, Key, Lease, LeaseId, Meta, OnSilence, Outcome,
     Owner, Published, Reason, StoreTime, Ttl,
@@ -127,7 +127,7 @@ pub struct Client {
     pub habits: Habits,
     phase: Phase,
     /// What outlives a crash: the lease it held.
-    kept: Option<(Key, Claim)>,
+    kept: Option<(Key, Proof)>,
 }
 
 enum Phase {
@@ -146,7 +146,7 @@ enum Phase {
     /// Left softly, and back then.
     Away {
         key: Key,
-        claim: Claim,
+        claim: Proof,
         until: HolderTime,
     },
 }
@@ -168,12 +168,12 @@ enum How {
     Acquire,
     TakeOver(Fence),
     Handover(Fence, OnSilence, Ttl),
-    Resume(Claim, LeaseId),
+    Resume(Proof, LeaseId),
 }
 
 struct Hold {
     key: Key,
-    claim: Claim,
+    claim: Proof,
     keeper: Keeper,
     until: HolderTime,
     work: Work,
@@ -276,7 +276,7 @@ impl Client {
     fn begin(&self, m: &mut Moment<'_>) -> Phase {
         let Some(key) = m.keys.get(m.random.index(m.keys.len())).cloned() else { return self.idle(m) };
         let (lease_id, owner) = (m.random.lease_id(), self.owner.clone());
-        let bid = Bid { lease_id, owner, ttl: self.habits.ttl, meta: Meta::default() };
+        let bid = Bid { tab: None, lease_id, owner, ttl: self.habits.ttl, meta: Meta::default() };
         m.say(|| format!("wants {key}"));
         let (since, again_at) = (m.now, m.now);
         self.ask_again(m, Ask { key, bid, how: How::Acquire, since, waits: false, again_at, tries: 0 })
@@ -301,16 +301,21 @@ impl Client {
         m.say(|| format!("gives up on {}", ask.key));
         let command = match ask.how {
             How::Resume(..) => return self.idle(m),
-            _ => Command::Withdraw { lease_id: ask.bid.lease_id },
+            _ => Command::Withdraw { lease_id: ask.bid.lease_id, owner: ask.bid.owner.clone() },
         };
         Phase::Leaving { key: ask.key, command, again_at: m.now, tries: 0 }
     }
 
-    fn resume(&self, m: &mut Moment<'_>, key: Key, claim: Claim) -> Phase {
+    fn resume(&self, m: &mut Moment<'_>, key: Key, claim: Proof) -> Phase {
         let next = m.random.lease_id();
         m.say(|| format!("comes back to {key} under a new lease id"));
-        let bid =
-            Bid { lease_id: next, owner: self.owner.clone(), ttl: self.habits.ttl, meta: Meta::default() };
+        let bid = Bid {
+            tab: None,
+            lease_id: next,
+            owner: self.owner.clone(),
+            ttl: self.habits.ttl,
+            meta: Meta::default(),
+        };
         let (how, since, again_at) = (How::Resume(claim, next), m.now, m.now);
         self.ask_again(m, Ask { key, bid, how, since, waits: false, again_at, tries: 0 })
     }
@@ -318,7 +323,7 @@ impl Client {
     fn keep(&self, m: &mut Moment<'_>, mut hold: Box<Hold>) -> Phase {
         match hold.keeper.poll(m.now) {
             Action::Stop(_) => return self.lost(m, &hold),
-            Action::Renew => m.ask(&hold.key, Command::Renew { claim: hold.claim, ttl: None }),
+            Action::Renew => m.ask(&hold.key, Command::Renew { claim: hold.claim.into(), ttl: None }),
             Action::Wait(_) => {}
         }
         if hold.until <= m.now {
@@ -333,7 +338,7 @@ impl Client {
         let why = hold.keeper.lost().map(|lost| lost.to_string()).unwrap_or_default();
         m.say(|| format!("stops, fence {}: {why}", hold.claim.fence));
         if m.random.chance(500) {
-            m.ask(&hold.key, Command::Release(hold.claim));
+            m.ask(&hold.key, Command::Release(hold.claim.into()));
         }
         self.idle(m)
     }
@@ -344,12 +349,12 @@ impl Client {
         if m.random.chance(self.habits.leaves_softly) {
             let grace = short_ttl(m.random.between(1, 5));
             m.say(|| format!("leaves {key} softly, fence {}", claim.fence));
-            m.ask(&key, Command::SoftRelease { claim, grace });
+            m.ask(&key, Command::SoftRelease { lease_id: claim.lease_id, grace });
             return Phase::Away { key, claim, until: m.within(50, 6_000) };
         }
         m.say(|| format!("releases {key}, fence {}", claim.fence));
-        m.ask(&key, Command::Release(claim));
-        Phase::Leaving { key, command: Command::Release(claim), again_at: m.after(PATIENCE), tries: 1 }
+        m.ask(&key, Command::Release(claim.into()));
+        Phase::Leaving { key, command: Command::Release(claim.into()), again_at: m.after(PATIENCE), tries: 1 }
     }
 
     // --- what comes in ---
@@ -405,7 +410,7 @@ impl Client {
         sent: HolderTime,
         decided_at: StoreTime,
     ) -> Phase {
-        let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+        let claim = Proof { lease_id: lease.lease_id, fence: lease.fence };
         let counted_from = if m.bug == Some(Bug::DeadlineFromAnswer) { m.now } else { sent };
         let terms = Terms::in_store(lease, decided_at);
         let keeper = Keeper::granted(counted_from, m.now, terms, None, m.random.bits());
@@ -413,7 +418,7 @@ impl Client {
             m.say(|| format!("was granted {key}, fence {}, too late to use it", claim.fence));
             return Phase::Leaving {
                 key: key.clone(),
-                command: Command::Release(claim),
+                command: Command::Release(claim.into()),
                 again_at: m.now,
                 tries: 0,
             };
@@ -422,7 +427,7 @@ impl Client {
         self.hold(m, key, claim, keeper)
     }
 
-    fn hold(&self, m: &mut Moment<'_>, key: &Key, claim: Claim, keeper: Keeper) -> Phase {
+    fn hold(&self, m: &mut Moment<'_>, key: &Key, claim: Proof, keeper: Keeper) -> Phase {
         m.effects.push(Effect::Access(key.clone(), claim.fence.get(), Access::Open));
         let until = m.within(1, self.habits.hold);
         let work = Work::Opening { again_at: m.after(1_000) };
@@ -485,16 +490,19 @@ impl Client {
             Reaction::SayItKnows => {
                 if hold.keeper.confirm(seq, m.now) == Confirm::Send {
                     m.say(|| format!("knows that {} is wanted, and says so", hold.key));
-                    m.ask(&hold.key, Command::HandoverTold { claim, request: seq });
+                    m.ask(&hold.key, Command::HandoverTold { claim: claim.into(), request: seq });
                 }
             }
             Reaction::Refuse => {
-                m.ask(&hold.key, Command::AnswerHandover { claim, request: seq, hand_over: false });
+                m.ask(
+                    &hold.key,
+                    Command::AnswerHandover { claim: claim.into(), request: seq, hand_over: false },
+                );
             }
             Reaction::HandOver => {
                 hold.keeper.release();
                 m.say(|| format!("hands {} over, fence {}", hold.key, claim.fence));
-                let command = Command::AnswerHandover { claim, request: seq, hand_over: true };
+                let command = Command::AnswerHandover { claim: claim.into(), request: seq, hand_over: true };
                 return Phase::Leaving { key: hold.key, command, again_at: m.now, tries: 0 };
             }
         }
@@ -533,7 +541,7 @@ impl Client {
             && let Ok(fence) = Fence::new(ended.get() + 1)
         {
             m.say(|| format!("is woken and takes {} for its own", ask.key));
-            let claim = Claim { lease_id: ask.bid.lease_id, fence };
+            let claim = Proof { lease_id: ask.bid.lease_id, fence };
             return self.hold(m, &ask.key, claim, Keeper::new(m.now, ask.bid.ttl));
         }
         ask.again_at = m.now;
@@ -662,11 +670,16 @@ impl Ask {
         let bid = self.bid.clone();
         match self.how {
             How::Acquire => Command::Acquire(bid),
-            How::TakeOver(seen) => Command::TakeOver { seen, bid, reason: Reason::default() },
+            How::TakeOver(seen) => Command::TakeOver {
+                right: leasehold_core::Right::Force,
+                seen,
+                bid,
+                reason: Reason::default(),
+            },
             How::Handover(seen, on_silence, countdown) => {
                 Command::RequestHandover { seen, bid, on_silence, countdown, patience: short_ttl(5) }
             }
-            How::Resume(claim, next) => Command::Resume { claim, next },
+            How::Resume(claim, next) => Command::Resume { claim: claim.into(), next },
         }
     }
 }
@@ -679,14 +692,10 @@ fn request_named_by(command: &Command) -> u64 {
     }
 }
 
-fn claim_of(command: &Command) -> Option<Claim> {
-    match command {
-        Command::Renew { claim, .. }
-        | Command::Release(claim)
-        | Command::SoftRelease { claim, .. }
-        | Command::HandoverTold { claim, .. }
-        | Command::AnswerHandover { claim, .. } => Some(*claim),
-        _ => None,
+fn claim_of(command: &Command) -> Option<Proof> {
+    match command.claim()? {
+        Claim::Proof(proof) => Some(*proof),
+        Claim::Holder { .. } | Claim::Tab { .. } => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use leasehold_core::job::{self, JobCommand, JobOutcome, JobText, Record, Status};
-use leasehold_core::lease::{Bid, Claim, LossReason};
+use leasehold_core::lease::{Bid, LossReason, Proof};
 use leasehold_core::{Context, Fence, Key, LeaseId, Meta, Owner};
 
 use crate::small::{Attempt, STEP, TTL_STEPS, holder_time, keeper, lease_id, store_time, ttl};
@@ -204,7 +204,7 @@ impl Rules {
             }
             Message::Complete(attempt, fence) => {
                 let command =
-                    JobCommand::Complete { claim: claim(attempt, fence), result: JobText::default() };
+                    JobCommand::Complete { claim: claim(attempt, fence).into(), result: JobText::default() };
                 match self.decide(&mut state, &command) {
                     JobOutcome::Completed => state.with(Message::Completed(attempt, fence)),
                     _ => state.with(Message::Refused(attempt)),
@@ -212,7 +212,7 @@ impl Rules {
             }
             Message::Fail(attempt, fence) => {
                 let (claim, error) = (claim(attempt, fence), JobText::default());
-                self.decide(&mut state, &JobCommand::Fail { claim, error, retryable: true });
+                self.decide(&mut state, &JobCommand::Fail { claim: claim.into(), error, retryable: true });
                 state.with(Message::Refused(attempt))
             }
             Message::Acquired(attempt, fence, sent) => {
@@ -258,8 +258,8 @@ impl Rules {
         match (self.bug, command) {
             (Some(JobBug::CompleteWithoutCompare), JobCommand::Complete { result, .. }) => {
                 if let Some(lease) = lease {
-                    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-                    return JobCommand::Complete { claim, result: result.clone() };
+                    let claim = lease.proof();
+                    return JobCommand::Complete { claim: claim.into(), result: result.clone() };
                 }
             }
             (Some(JobBug::FinishedNotChecked), JobCommand::Acquire(_)) => {
@@ -273,7 +273,7 @@ impl Rules {
                 state.record.slot.lease = None;
             }
             (Some(JobBug::FailureForgets), JobCommand::Fail { claim, error, .. }) => {
-                return JobCommand::Fail { claim: *claim, error: error.clone(), retryable: false };
+                return JobCommand::Fail { claim: claim.clone(), error: error.clone(), retryable: false };
             }
             (Some(JobBug::VanishedKeepsIt), JobCommand::Acquire(_)) => {
                 if let Some(lease) = &mut state.record.slot.lease {
@@ -394,9 +394,9 @@ static KEY: LazyLock<Key> = LazyLock::new(|| Key::parse("job/small/1").expect("a
 static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner::parse("worker").expect("a name"));
 
 fn bid(attempt: Attempt) -> Bid {
-    Bid { lease_id: lease_id(attempt), owner: OWNER.clone(), ttl: ttl(), meta: Meta::default() }
+    Bid { tab: None, lease_id: lease_id(attempt), owner: OWNER.clone(), ttl: ttl(), meta: Meta::default() }
 }
 
-fn claim(attempt: Attempt, fence: Fence) -> Claim {
-    Claim { lease_id: lease_id(attempt), fence }
+fn claim(attempt: Attempt, fence: Fence) -> Proof {
+    Proof { lease_id: lease_id(attempt), fence }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use leasehold_core::lease::{Bid, Claim, LossReason};
+use leasehold_core::lease::{Bid, LossReason, Proof};
 use leasehold_core::{
     Command, Context, Fence, Key, Lease, LeaseId, Meta, Outcome, Owner, Slot, StoreTime, decide,
 };
@@ -280,12 +280,12 @@ impl State {
                 self.decide(attempt, sent, &Command::Acquire(bid(attempt)), bug)
             }
             Message::Renew(attempt, fence, sent) => {
-                let command = Command::Renew { claim: claim(attempt, fence), ttl: None };
+                let command = Command::Renew { claim: claim(attempt, fence).into(), ttl: None };
                 self.decide(attempt, sent, &command, bug)
             }
             Message::Release(attempt, fence) => {
                 let sent = self.time;
-                self.decide(attempt, sent, &Command::Release(claim(attempt, fence)), bug)
+                self.decide(attempt, sent, &Command::Release(claim(attempt, fence).into()), bug)
             }
             Message::Granted(attempt, fence, sent) | Message::Renewed(attempt, fence, sent) => {
                 let sent = if bug == Some(Bug::DeadlineFromAnswer) { self.time } else { sent };
@@ -354,7 +354,7 @@ impl State {
     fn with_bug(&self, command: &Command, bug: Option<Bug>) -> Command {
         match (bug, command, self.held) {
             (Some(Bug::ReleaseWithoutCompare), Command::Release(_), Some(held)) => {
-                Command::Release(claim(held.attempt, held.fence))
+                Command::Release(claim(held.attempt, held.fence).into())
             }
             _ => command.clone(),
         }
@@ -382,7 +382,7 @@ fn attempt_of(id: &LeaseId) -> Attempt {
 }
 
 fn bid(attempt: Attempt) -> Bid {
-    Bid { lease_id: lease_id(attempt), owner: OWNER.clone(), ttl: ttl(), meta: Meta::default() }
+    Bid { tab: None, lease_id: lease_id(attempt), owner: OWNER.clone(), ttl: ttl(), meta: Meta::default() }
 }
 
 #[allow(clippy::expect_used)] // the store gave it out
@@ -390,13 +390,14 @@ fn fence(number: u8) -> Fence {
     Fence::new(u64::from(number)).expect("a fence")
 }
 
-fn claim(attempt: Attempt, number: u8) -> Claim {
-    Claim { lease_id: lease_id(attempt), fence: fence(number) }
+fn claim(attempt: Attempt, number: u8) -> Proof {
+    Proof { lease_id: lease_id(attempt), fence: fence(number) }
 }
 
 fn lease(held: Held) -> Lease {
     let Held { attempt, fence: number, until } = held;
     Lease {
+        tab: None,
         owner: OWNER.clone(),
         lease_id: lease_id(attempt),
         fence: fence(number),

@@ -423,14 +423,13 @@ impl World {
         };
         match (bug, command) {
             (Bug::ReleaseWithoutCompare, Command::Release(claim)) => {
-                let current =
-                    slot.live(staged.now).map(|lease| Claim { lease_id: lease.lease_id, fence: lease.fence });
-                Some(real(self, staged, &Command::Release(current.unwrap_or(*claim))))
+                let current = slot.live(staged.now).map(|lease| lease.proof().into());
+                Some(real(self, staged, &Command::Release(current.unwrap_or_else(|| claim.clone()))))
             }
             (Bug::FenceResetOnRelease, Command::Release(claim)) => {
                 let outcome = real(self, staged, command);
                 if outcome == Outcome::Released {
-                    staged.counters.last_fence = claim.fence.get() - 1;
+                    staged.counters.last_fence = claim.fence().map_or(0, |fence| fence.get() - 1);
                 }
                 Some(outcome)
             }
@@ -464,7 +463,7 @@ impl World {
     fn revive(&self, staged: &mut Staged, key: &Key, slot: &Slot, claim: &Claim) -> Option<Outcome> {
         let last = slot.lease.as_ref().or_else(|| self.engine.last_lease.get(key))?;
         let free = slot.live(staged.now).is_none();
-        let fits = last.lease_id == claim.lease_id && last.is_expired(staged.now);
+        let fits = claim.fits(last) && last.is_expired(staged.now);
         let mut lease = last.clone();
         lease.expires_at = staged.now + lease.ttl.as_duration();
         (free && fits).then(|| {

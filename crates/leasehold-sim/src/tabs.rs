@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::name::{Owner, Reason};
 use leasehold_core::time::StoreTime;
 use leasehold_project_rules::event::{AutosaveEvent, autosave};
@@ -487,7 +487,7 @@ impl World {
     // --- the folder, step by step ---
 
     /// The application saves. In an unfenced world it believes what it knew when it began.
-    fn begin_save(&mut self, at: usize, call: CallId, claim: Claim) {
+    fn begin_save(&mut self, at: usize, call: CallId, claim: Proof) {
         let now = self.time();
         if self.unfenced {
             return self.plan(at, 12, What::UncheckedSave(claim.fence.get()));

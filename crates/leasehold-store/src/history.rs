@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::JobStore;
 use crate::random::Random;
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::{Command, Fence, Key, LeaseId, Meta, Outcome, Owner, Reason, Ttl};
 
 /// What was asked, in the words of a plain fenced lock.
@@ -287,16 +287,19 @@ impl Player {
     fn command(&self, ask: Ask) -> Option<Command> {
         let bid = |lease_id| {
             let owner = Owner::parse(&format!("task-{}", self.task)).ok()?;
-            Some(Bid { lease_id, owner, ttl: Ttl::MAX, meta: Meta::default() })
+            Some(Bid { tab: None, lease_id, owner, ttl: Ttl::MAX, meta: Meta::default() })
         };
-        let claim = |lease_id, fence| Some(Claim { lease_id, fence: Fence::new(fence).ok()? });
+        let claim = |lease_id, fence| Some(Proof { lease_id, fence: Fence::new(fence).ok()? });
         Some(match ask {
             Ask::Acquire(id) => Command::Acquire(bid(id)?),
-            Ask::Renew(id, fence) => Command::Renew { claim: claim(id, fence)?, ttl: None },
-            Ask::Release(id, fence) => Command::Release(claim(id, fence)?),
-            Ask::TakeOver(seen, id) => {
-                Command::TakeOver { seen: Fence::new(seen).ok()?, bid: bid(id)?, reason: Reason::default() }
-            }
+            Ask::Renew(id, fence) => Command::Renew { claim: claim(id, fence)?.into(), ttl: None },
+            Ask::Release(id, fence) => Command::Release(claim(id, fence)?.into()),
+            Ask::TakeOver(seen, id) => Command::TakeOver {
+                right: leasehold_core::Right::Force,
+                seen: Fence::new(seen).ok()?,
+                bid: bid(id)?,
+                reason: Reason::default(),
+            },
             Ask::Check(fence) => Command::Check { fence: Fence::new(fence).ok()? },
         })
     }

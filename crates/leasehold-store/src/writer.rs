@@ -355,7 +355,7 @@ impl<D: Disk> Writer<D> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use leasehold_core::lease::{Bid, Claim};
+    use leasehold_core::lease::{Bid, Proof};
     use leasehold_core::{LeaseId, Meta, Owner, Slot, Ttl};
 
     use super::*;
@@ -459,7 +459,7 @@ mod tests {
     fn acquire() -> Command {
         let lease_id = LeaseId::from_random([7; 16]);
         let (owner, ttl) = (Owner::parse("anna").unwrap(), Ttl::from_secs(60).unwrap());
-        Command::Acquire(Bid { lease_id, owner, ttl, meta: Meta::default() })
+        Command::Acquire(Bid { tab: None, lease_id, owner, ttl, meta: Meta::default() })
     }
 
     /// A writer on a disk of which the test sees both sides.
@@ -476,10 +476,10 @@ mod tests {
         }
 
         /// A writer that holds a lease since 0 ms, and the claim on it.
-        fn with_lease() -> (Self, Claim) {
+        fn with_lease() -> (Self, Proof) {
             let mut scene = Self::new();
             let Ok(Outcome::Granted { lease, .. }) = scene.ask(acquire(), 0) else { unreachable!() };
-            (scene, Claim { lease_id: lease.lease_id, fence: lease.fence })
+            (scene, lease.proof())
         }
 
         fn fate(&self, fate: Fate) {
@@ -554,13 +554,13 @@ mod tests {
     fn while_the_state_cannot_be_read_everything_is_refused() {
         let (mut scene, claim) = Scene::with_lease();
         scene.fate(Fate::Unknown { written: false });
-        assert!(scene.ask(Command::Release(claim), 100).is_err());
+        assert!(scene.ask(Command::Release(claim.into()), 100).is_err());
         scene.disk.0.borrow_mut().unreadable = true;
         for raw in 1..100 {
-            assert!(scene.ask(Command::Release(claim), raw * 1_000).is_err());
+            assert!(scene.ask(Command::Release(claim.into()), raw * 1_000).is_err());
         }
         scene.disk.0.borrow_mut().unreadable = false;
-        let renewed = scene.ask(Command::Renew { claim, ttl: None }, 100_000);
+        let renewed = scene.ask(Command::Renew { claim: claim.into(), ttl: None }, 100_000);
         assert!(matches!(renewed, Ok(Outcome::Renewed(_))), "law 10: {renewed:?}");
     }
 
@@ -574,7 +574,7 @@ mod tests {
             scene.idle(raw);
             assert_eq!(written(&scene), expected, "at {raw} ms");
         }
-        assert!(scene.ask(Command::Release(claim), 2_600).is_ok());
+        assert!(scene.ask(Command::Release(claim.into()), 2_600).is_ok());
         scene.idle(3_600);
         scene.idle(4_600);
         assert_eq!(written(&scene), (4, 2_600), "nobody has a lease that could gain time");
@@ -603,8 +603,8 @@ mod tests {
             let Ok(Outcome::Granted { lease, .. }) = scene.ask(Command::Acquire(bid), number) else {
                 unreachable!()
             };
-            let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-            assert!(scene.ask(Command::Release(claim), number).is_ok());
+            let claim = lease.proof();
+            assert!(scene.ask(Command::Release(claim.into()), number).is_ok());
             // A grant tells of itself; a release does so too, and is remembered.
             rows += 3;
         }
@@ -621,7 +621,7 @@ mod tests {
         scene.writer.end(700).unwrap();
         assert_eq!(scene.disk.0.borrow().ended_at, Some(StoreTime::from_millis(700)));
         scene.fate(Fate::Unknown { written: true });
-        assert!(scene.ask(Command::Release(claim), 800).is_err());
+        assert!(scene.ask(Command::Release(claim.into()), 800).is_err());
         scene.writer.end(1_000).unwrap();
         assert_eq!(scene.disk.0.borrow().ended_at, Some(StoreTime::from_millis(1_000)));
         assert!(!scene.shown().0, "the state was read anew before");

@@ -2,7 +2,7 @@
 //! do and when to come back. Bindings only: there is no rule in here. A request that makes no sense changes nothing, and is
 //! answered with what is wrong with it.
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::name::{Invalid, Reason};
 use leasehold_core::time::{StoreTime, whole_millis};
 use leasehold_core::{Fence, LeaseId, Owner};
@@ -209,8 +209,8 @@ fn news(fence: u64, owner: Option<&str>, why: Option<&str>) -> Result<News, Wron
     })
 }
 
-fn claim(lease_id: &str, fence: u64) -> Result<Claim, Wrong> {
-    Ok(Claim { lease_id: id(lease_id)?, fence: Fence::new(fence).map_err(said)? })
+fn claim(lease_id: &str, fence: u64) -> Result<Proof, Wrong> {
+    Ok(Proof { lease_id: id(lease_id)?, fence: Fence::new(fence).map_err(said)? })
 }
 
 fn id(lease_id: &str) -> Result<LeaseId, Wrong> {

@@ -84,12 +84,18 @@ async fn held_by(leasehold: &Leasehold, key: &str) -> Option<String> {
 
 async fn take_over(leasehold: &Leasehold, guard: &Guard) {
     let bid = Bid {
+        tab: None,
         lease_id: LeaseId::from_random([9; 16]),
         owner: Owner::parse("boss").unwrap(),
         ttl: Ttl::from_secs(30).unwrap(),
         meta: Meta::default(),
     };
-    let command = Command::TakeOver { seen: guard.fence(), bid, reason: Reason::default() };
+    let command = Command::TakeOver {
+        right: leasehold_core::Right::Force,
+        seen: guard.fence(),
+        bid,
+        reason: Reason::default(),
+    };
     let applied = leasehold.store().unwrap().apply(guard.key(), command).await.unwrap();
     assert!(matches!(applied.outcome, Outcome::Granted { .. }), "{:?}", applied.outcome);
 }

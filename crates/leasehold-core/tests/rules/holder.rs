@@ -174,7 +174,7 @@ impl Sim {
         store_then.now = StoreTime::from_millis(self.origin + real);
         store_then.slot = self.store.slot.clone();
         store_then.last_fence = self.store.last_fence;
-        let check = store_then.decide(&Command::Check { fence: self.store.claim("alice").fence });
+        let check = store_then.decide(&Command::Check { fence: self.store.proof("alice").fence });
         matches!(check.outcome, Outcome::Checked { current: true, .. })
     }
 
@@ -237,7 +237,7 @@ impl Sim {
                 self.store.run(&Command::HandoverTold { claim, request });
             }
             Message::Ask => {
-                let seen = claim.fence.get();
+                let seen = self.store.proof("alice").fence.get();
                 self.store.run(&ask_command(bid("bob", 30), OnSilence::Grant, seen));
             }
         }

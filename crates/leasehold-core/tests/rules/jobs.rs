@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::job::{Job, JobCommand, JobOutcome, JobText, Record, Status, decide};
-use leasehold_core::lease::{Bid, Claim, Context, LossReason, REMEMBERED};
+use leasehold_core::lease::{Bid, Claim, Context, LossReason, Proof, REMEMBERED};
 use leasehold_core::name::{Key, LeaseId};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::{Fence, Meta};
@@ -67,7 +67,8 @@ impl Store {
 
     fn claim(&self, worker: &str) -> Claim {
         let lease_id = lease_id(worker);
-        Claim { lease_id, fence: self.fences.get(&lease_id).copied().unwrap_or(fence(1)) }
+        let fence = self.fences.get(&lease_id).copied().unwrap_or(fence(1));
+        Proof { lease_id, fence }.into()
     }
 
     fn create(&mut self, payload: &str, max_attempts: Option<u32>) -> String {
@@ -77,7 +78,7 @@ impl Store {
     fn acquire(&mut self, worker: &str) -> String {
         let owner = owner(worker.split('/').next().unwrap());
         let (ttl, meta) = (Ttl::from_secs(TTL).unwrap(), Meta::default());
-        self.run(&JobCommand::Acquire(Bid { lease_id: lease_id(worker), owner, ttl, meta }))
+        self.run(&JobCommand::Acquire(Bid { lease_id: lease_id(worker), owner, tab: None, ttl, meta }))
     }
 
     fn refresh(&mut self, worker: &str) -> String {
@@ -121,6 +122,7 @@ fn words(outcome: &JobOutcome) -> String {
         JobOutcome::AlreadyFinished => "already_finished".into(),
         JobOutcome::Locked(held) => format!("locked by {}", held.by),
         JobOutcome::Lost { because, .. } => format!("lost: {}", because.as_str()),
+        JobOutcome::NotYours(held) => format!("not yours, locked by {}", held.by),
         JobOutcome::Refreshed(lease) => format!("refreshed #{}", lease.fence),
         JobOutcome::Failed { again } => format!("failed{}", if *again { ", again" } else { "" }),
         other => format!("{other:?}").to_lowercase(),
@@ -342,4 +344,35 @@ proptest! {
             prop_assert!(most.is_none_or(|most| attempts <= most));
         }
     }
+}
+
+/// At a door, a worker is known by name: the lease id and the fence of another's attempt, should they have leaked, are of
+/// no use.
+#[test]
+fn anothers_attempt_is_not_finished() {
+    let mut store = Store::with_job(None);
+    store.acquire("w1");
+    let Claim::Proof(Proof { lease_id, fence }) = store.claim("w1") else { unreachable!() };
+    let by = |name: &str| Claim::Holder { lease_id, owner: owner(name), fence: Some(fence) };
+    let commands = |claim: Claim| {
+        [
+            JobCommand::Refresh { claim: claim.clone(), ttl: None },
+            JobCommand::Release(claim.clone()),
+            JobCommand::Complete { claim: claim.clone(), result: text("forged") },
+            JobCommand::Fail { claim, error: text("forged"), retryable: false },
+        ]
+    };
+    for command in commands(by("mallory")) {
+        assert_eq!(store.run(&command), "not yours, locked by w1", "{command:?}");
+    }
+    let wrong_fence = Claim::Holder { lease_id, owner: owner("w1"), fence: Some(crate::world::fence(77)) };
+    for command in commands(wrong_fence) {
+        assert!(store.run(&command).starts_with("lost: unknown"), "{command:?}");
+    }
+    assert_eq!(store.status(), "QUEUED");
+    for _ in 0..2 {
+        let done = JobCommand::Complete { claim: by("w1"), result: text("done") };
+        assert_eq!(store.run(&done), "completed", "also when it is repeated");
+    }
+    assert_eq!(store.status(), "READY: done");
 }

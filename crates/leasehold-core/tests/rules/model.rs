@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::lease::{Bid, Claim, Command, OnSilence};
-use leasehold_core::name::{Fence, Reason};
+use leasehold_core::lease::{Bid, Claim, Command, OnSilence, Proof, Right};
+use leasehold_core::name::{Fence, Reason, TabId};
 use proptest::prelude::*;
 
 use crate::world::{World, bid, fence, lease_id, owner, secs};
@@ -30,17 +30,31 @@ enum Shown {
     Stale,
 }
 
+/// What a claim names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Names {
+    IdAndFence,
+    IdAndOwner,
+    IdOwnerAndFence,
+    OwnerAndTab,
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Acquire(u64),
+    AcquireInTab(u64),
     Renew(Shown, Option<u64>),
     Release(Shown),
-    SoftRelease(Shown, u64),
+    SoftRelease(u64),
     /// Under a fresh lease id, or once more under the one that it already has.
     Resume {
         again: bool,
     },
-    TakeOver(Shown, u64),
+    TakeOver {
+        seen: Shown,
+        ttl: u64,
+        force: bool,
+    },
     ForceRelease(Shown),
     Ask {
         seen: Shown,
@@ -73,6 +87,7 @@ enum Pause {
 struct Step {
     pause: Pause,
     who: Who,
+    names: Names,
     /// Somebody else who came by the lease id, such as the next user of the same browser.
     stolen_by: Option<&'static str>,
     full: bool,
@@ -86,9 +101,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn step(op: BoxedStrategy<Op>) -> impl Strategy<Value = Step> {
     let stolen_by = prop_oneof![30 => Just(None), 1 => Just(Some("mallory"))];
     let full = prop_oneof![20 => Just(false), 1 => Just(true)];
-    (pause(), who(), stolen_by, full, op).prop_map(|(pause, who, stolen_by, full, op)| Step {
+    (pause(), who(), names(), stolen_by, full, op).prop_map(|(pause, who, names, stolen_by, full, op)| Step {
         pause,
         who,
+        names,
         stolen_by,
         full,
         op,
@@ -114,6 +130,15 @@ fn who() -> impl Strategy<Value = Who> {
     ]
 }
 
+fn names() -> impl Strategy<Value = Names> {
+    prop_oneof![
+        3 => Just(Names::IdAndFence),
+        2 => Just(Names::IdAndOwner),
+        1 => Just(Names::IdOwnerAndFence),
+        3 => Just(Names::OwnerAndTab),
+    ]
+}
+
 fn shown() -> impl Strategy<Value = Shown> {
     prop_oneof![3 => Just(Shown::Own), 6 => Just(Shown::Current), 1 => Just(Shown::Stale)]
 }
@@ -134,12 +159,14 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 fn lease_op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        6 => seconds().prop_map(Op::Acquire),
+        4 => seconds().prop_map(Op::Acquire),
+        4 => seconds().prop_map(Op::AcquireInTab),
         4 => (shown(), prop::option::of(seconds())).prop_map(|(shown, ttl)| Op::Renew(shown, ttl)),
         2 => shown().prop_map(Op::Release),
-        2 => (shown(), seconds()).prop_map(|(shown, grace)| Op::SoftRelease(shown, grace)),
+        2 => seconds().prop_map(Op::SoftRelease),
         2 => any::<bool>().prop_map(|again| Op::Resume { again }),
-        2 => (shown(), seconds()).prop_map(|(shown, ttl)| Op::TakeOver(shown, ttl)),
+        2 => (shown(), seconds(), any::<bool>())
+            .prop_map(|(seen, ttl, force)| Op::TakeOver { seen, ttl, force }),
         1 => shown().prop_map(Op::ForceRelease),
         1 => Just(Op::Withdraw),
         1 => shown().prop_map(Op::Check),
@@ -170,6 +197,7 @@ struct Model {
 struct Hold {
     id: String,
     owner: String,
+    tab: String,
     fence: u64,
     until: u64,
     ttl: u64,
@@ -193,6 +221,8 @@ struct Ask {
 struct Call<'a> {
     id: &'a str,
     owner: &'a str,
+    tab: &'a str,
+    names: Names,
     fence: u64,
     request: u64,
     next: &'a str,
@@ -204,16 +234,25 @@ impl Model {
         self.due();
         match op {
             Op::Acquire(ttl) => self.bid(call, *ttl).unwrap_or_else(|| self.held()),
+            Op::AcquireInTab(ttl) => self.bid_in_tab(call, *ttl),
             Op::Renew(_, ttl) => self.as_holder(call, |model| model.extend(*ttl, "renewed")),
             Op::Release(_) => self.as_holder(call, |model| model.end("released", "released")),
-            Op::SoftRelease(_, grace) => self.as_holder(call, |model| model.soften(*grace)),
+            Op::SoftRelease(_) if self.holder.as_ref().is_none_or(|hold| hold.id != call.id) => {
+                self.lost(call.id)
+            }
+            Op::SoftRelease(grace) => self.soften(*grace),
             Op::Resume { .. } => self.resume(call),
-            Op::TakeOver(_, ttl) => self.bid(call, *ttl).unwrap_or_else(|| self.take_over(call, *ttl)),
+            Op::TakeOver { force: false, .. }
+                if self.holder.as_ref().is_some_and(|hold| hold.owner != call.owner) =>
+            {
+                self.held()
+            }
+            Op::TakeOver { ttl, .. } => self.bid(call, *ttl).unwrap_or_else(|| self.take_over(call, *ttl)),
             Op::ForceRelease(_) => self.force_release(call),
             Op::Ask { ttl, .. } => self.bid(call, *ttl).unwrap_or_else(|| self.ask(call, op)),
             Op::Told { .. } => self.as_asked(call, Self::told),
             Op::Answer { hand_over, .. } => self.as_asked(call, |model| model.answer(*hand_over)),
-            Op::Withdraw => self.withdraw(call.id),
+            Op::Withdraw => self.withdraw(call.id, call.owner),
             Op::Check(_) if self.holder.as_ref().is_some_and(|hold| hold.fence == call.fence) => {
                 "current".into()
             }
@@ -268,6 +307,15 @@ impl Model {
         }
     }
 
+    fn bid_in_tab(&mut self, call: &Call, ttl: u64) -> String {
+        match &self.holder {
+            Some(hold) if hold.owner == call.owner && hold.tab == call.tab => {
+                self.extend(Some(ttl), "extended")
+            }
+            _ => self.bid(call, ttl).unwrap_or_else(|| self.held()),
+        }
+    }
+
     fn take_over(&mut self, call: &Call, ttl: u64) -> String {
         if self.holder.as_ref().unwrap().fence != call.fence {
             return self.held();
@@ -311,16 +359,18 @@ impl Model {
     }
 
     fn resume(&mut self, call: &Call) -> String {
-        let hold = self.holder.as_ref().filter(|hold| hold.fence == call.fence);
-        match hold.map(|hold| hold.id.clone()) {
-            Some(id) if id == call.next => self.extend(None, "extended"),
-            Some(id) if id == call.id => {
-                self.over.insert(id, ("resumed", self.now));
-                self.holder.as_mut().unwrap().id = call.next.into();
-                self.extend(None, "extended")
-            }
-            _ => self.lost(call.id),
+        let Some(hold) = self.holder.clone() else { return self.lost_by(call) };
+        let as_next = Call { id: call.next, ..*call };
+        if hold.id == call.next && self.whose(&hold, &as_next) == Whose::Own {
+            return self.extend(None, "extended");
         }
+        self.as_holder(call, |model| {
+            if hold.id != call.next {
+                model.over.insert(hold.id, ("resumed", model.now));
+            }
+            model.holder.as_mut().unwrap().id = call.next.into();
+            model.extend(None, "extended")
+        })
     }
 
     fn soften(&mut self, grace: u64) -> String {
@@ -358,9 +408,13 @@ impl Model {
         }
     }
 
-    fn withdraw(&mut self, id: &str) -> String {
+    fn withdraw(&mut self, id: &str, owner: &str) -> String {
         let hold = self.holder.as_ref();
         let ask = hold.and_then(|hold| hold.ask.as_ref()).filter(|ask| ask.id == id);
+        let of_hold = hold.filter(|hold| hold.id == id).map(|hold| &hold.owner);
+        if of_hold.or(ask.map(|ask| &ask.owner)).is_some_and(|whose| whose != owner) {
+            return format!("not yours, {}", self.held());
+        }
         if hold.is_some_and(|hold| hold.id == id) {
             self.end("released", "released");
         } else if let Some(by) = ask.map(|ask| ask.owner.clone()) {
@@ -375,12 +429,13 @@ impl Model {
     // --- changes ---
 
     fn grant(&mut self, id: &str, owner: &str, ttl: u64) -> String {
+        let tab = tab_of(id).to_owned();
         if self.fence == Fence::MAX.get() {
             return "fences exhausted".into();
         }
         self.fence += 1;
         let (id, owner, fence, until) = (id.into(), owner.into(), self.fence, self.now + ttl * 1_000);
-        self.holder = Some(Hold { id, owner, fence, until, ttl, leaving: false, ask: None });
+        self.holder = Some(Hold { id, owner, tab, fence, until, ttl, leaving: false, ask: None });
         self.tell("granted");
         format!("granted #{fence}")
     }
@@ -429,10 +484,29 @@ impl Model {
     // --- answers ---
 
     fn as_holder(&mut self, call: &Call, act: impl FnOnce(&mut Self) -> String) -> String {
-        match &self.holder {
-            Some(hold) if hold.id == call.id && hold.fence == call.fence => act(self),
-            _ => self.lost(call.id),
+        match self.holder.as_ref().map(|hold| self.whose(hold, call)) {
+            Some(Whose::Own) => act(self),
+            Some(Whose::Anothers) => format!("not yours, {}", self.held()),
+            Some(Whose::Other) | None => self.lost_by(call),
         }
+    }
+
+    /// Whether the caller's claim is to this lease.
+    fn whose(&self, hold: &Hold, call: &Call) -> Whose {
+        let (id, owner, fence) = (hold.id == call.id, hold.owner == call.owner, hold.fence == call.fence);
+        match call.names {
+            Names::OwnerAndTab if owner && hold.tab == call.tab => Whose::Own,
+            Names::IdAndFence if id && fence => Whose::Own,
+            Names::IdAndOwner if id && owner => Whose::Own,
+            Names::IdOwnerAndFence if id && owner && fence => Whose::Own,
+            Names::IdAndOwner | Names::IdOwnerAndFence if id && !owner => Whose::Anothers,
+            _ => Whose::Other,
+        }
+    }
+
+    /// Nothing is remembered of a tab.
+    fn lost_by(&self, call: &Call) -> String {
+        self.lost(if call.names == Names::OwnerAndTab { "" } else { call.id })
     }
 
     fn as_asked(&mut self, call: &Call, act: impl FnOnce(&mut Self) -> String) -> String {
@@ -454,6 +528,18 @@ impl Model {
             None => format!("lost: {why}"),
         }
     }
+}
+
+#[derive(PartialEq)]
+enum Whose {
+    Own,
+    /// The lease id is right, and the owner is not.
+    Anothers,
+    Other,
+}
+
+fn tab_of(id: &str) -> &str {
+    id.split_once('/').map_or("", |(_, tab)| tab)
 }
 
 // --- both, side by side ---
@@ -481,7 +567,10 @@ impl Pair {
         let (id, next) = self.rotation(step, id);
         let owner = step.stolen_by.unwrap_or(id.split('/').next().unwrap());
         let (fence, request) = (self.fence(&step.op, &id), self.request(&step.op));
-        let call = Call { id: &id, owner, fence, request, next: &next, full: step.full };
+        let hold = self.model.holder.as_ref().filter(|hold| hold.id == id);
+        let tab = hold.map_or_else(|| tab_of(&id).to_owned(), |hold| hold.tab.clone());
+        let (tab, names, full) = (&tab, step.names, step.full);
+        let call = Call { id: &id, owner, tab, names, fence, request, next: &next, full };
         let expected = self.model.step(&step.op, &call);
         self.world.owner_is_full = step.full;
         assert_eq!(self.world.run(&command(&step.op, &call)), expected, "{step:?}");
@@ -492,10 +581,13 @@ impl Pair {
         assert_eq!(self.world.story_since(self.model.story.len().saturating_sub(3)), self.last_words());
         assert_eq!(self.world.slot.seq, self.model.seq);
         let lease = self.world.slot.lease.as_ref().map(|lease| {
-            (lease.lease_id, lease.fence.get(), lease.expires_at.as_millis(), lease.leaving, lease.ttl)
+            let tab = lease.tab.as_ref().map_or("", TabId::as_str).to_owned();
+            let until = lease.expires_at.as_millis();
+            (lease.lease_id, tab, lease.fence.get(), until, lease.leaving, lease.ttl)
         });
         let hold = self.model.holder.as_ref();
-        let expected = hold.map(|h| (lease_id(&h.id), h.fence, h.until, h.leaving, secs(h.ttl)));
+        let expected =
+            hold.map(|h| (lease_id(&h.id), h.tab.clone(), h.fence, h.until, h.leaving, secs(h.ttl)));
         assert_eq!(lease, expected);
         if let Some(hold) = hold {
             self.granted.insert(hold.id.clone(), hold.fence);
@@ -558,8 +650,8 @@ impl Pair {
 
     fn fence(&self, op: &Op, id: &str) -> u64 {
         let shown = match op {
-            Op::Renew(shown, _) | Op::Release(shown) | Op::SoftRelease(shown, _) => *shown,
-            Op::TakeOver(shown, _)
+            Op::Renew(shown, _) | Op::Release(shown) => *shown,
+            Op::TakeOver { seen: shown, .. }
             | Op::ForceRelease(shown)
             | Op::Ask { seen: shown, .. }
             | Op::Check(shown) => *shown,
@@ -584,17 +676,28 @@ impl Pair {
 }
 
 fn command(op: &Op, call: &Call) -> Command {
-    let claim = Claim { lease_id: lease_id(call.id), fence: fence(call.fence) };
-    let bid = |ttl: u64| Bid { owner: owner(call.owner), ..bid(call.id, ttl) };
-    let (seen, request, reason) = (claim.fence, call.request, Reason::parse("because").unwrap());
+    let (lease_id, seen, owner) = (lease_id(call.id), fence(call.fence), owner(call.owner));
+    let claim = match call.names {
+        Names::IdAndFence => Claim::Proof(Proof { lease_id, fence: seen }),
+        Names::IdAndOwner => Claim::Holder { lease_id, owner: owner.clone(), fence: None },
+        Names::IdOwnerAndFence => Claim::Holder { lease_id, owner: owner.clone(), fence: Some(seen) },
+        Names::OwnerAndTab => Claim::Tab { owner: owner.clone(), tab: tab(call.tab) },
+    };
+    let in_tab = |ttl: u64| Bid { tab: tab(call.tab), owner: owner.clone(), ..bid(call.id, ttl) };
+    let bid = |ttl: u64| Bid { owner: owner.clone(), ..bid(call.id, ttl) };
+    let (request, reason) = (call.request, Reason::parse("because").unwrap());
     match *op {
         Op::Acquire(ttl) => Command::Acquire(bid(ttl)),
+        Op::AcquireInTab(ttl) => Command::AcquireInTab(in_tab(ttl)),
         Op::Renew(_, ttl) => Command::Renew { claim, ttl: ttl.map(secs) },
         Op::Release(_) => Command::Release(claim),
-        Op::SoftRelease(_, grace) => Command::SoftRelease { claim, grace: secs(grace) },
-        Op::Resume { .. } => Command::Resume { claim, next: lease_id(call.next) },
-        Op::TakeOver(_, ttl) => Command::TakeOver { seen, bid: bid(ttl), reason },
-        Op::ForceRelease(_) => Command::ForceRelease { seen, by: owner(call.owner), reason },
+        Op::SoftRelease(grace) => Command::SoftRelease { lease_id, grace: secs(grace) },
+        Op::Resume { .. } => Command::Resume { claim, next: crate::world::lease_id(call.next) },
+        Op::TakeOver { ttl, force, .. } => {
+            let right = if force { Right::Force } else { Right::SameOwner };
+            Command::TakeOver { seen, bid: bid(ttl), reason, right }
+        }
+        Op::ForceRelease(_) => Command::ForceRelease { seen, by: owner, reason },
         Op::Ask { ttl, grant, countdown, patience, .. } => Command::RequestHandover {
             seen,
             bid: bid(ttl),
@@ -604,10 +707,14 @@ fn command(op: &Op, call: &Call) -> Command {
         },
         Op::Told { .. } => Command::HandoverTold { claim, request },
         Op::Answer { hand_over, .. } => Command::AnswerHandover { claim, request, hand_over },
-        Op::Withdraw => Command::Withdraw { lease_id: claim.lease_id },
+        Op::Withdraw => Command::Withdraw { lease_id, owner },
         Op::Check(_) => Command::Check { fence: seen },
         Op::Settle => Command::Settle,
     }
+}
+
+fn tab(text: &str) -> Option<TabId> {
+    (!text.is_empty()).then(|| TabId::parse(text).unwrap())
 }
 
 // --- with and without a sweeper ---
@@ -626,9 +733,9 @@ fn answers(steps: &[Step], sweeps: bool) -> (Vec<String>, Vec<String>) {
         }
         world.now = leasehold_core::StoreTime::from_millis(then);
         let Who::Somebody(id) = step.who else { continue };
-        let claim = world.claim(id);
-        let owner = id.split('/').next().unwrap();
-        let call = Call { id, owner, fence: claim.fence.get(), request: 0, next: "zoe", full: false };
+        let (fence, names) = (world.proof(id).fence.get(), step.names);
+        let (owner, tab) = (id.split('/').next().unwrap(), tab_of(id));
+        let call = Call { id, owner, tab, names, fence, request: 0, next: "zoe", full: false };
         answers.push(world.run(&command(&step.op, &call)));
     }
     world.settle();

@@ -1,11 +1,13 @@
 //! Acquire, renew, release, soft release, resume, take over, withdraw, check: the rows of each command.
 
 use leasehold_core::event::{EndReason, EventKind};
-use leasehold_core::lease::{Claim, Command, LossReason, OnSilence, Outcome, REMEMBERED, Slot};
+use leasehold_core::lease::{
+    Bid, Claim, Command, LossReason, OnSilence, Outcome, Proof, REMEMBERED, Right, Slot,
+};
 use leasehold_core::name::{Fence, Meta};
 use leasehold_core::time::StoreTime;
 
-use crate::world::{Act, TTL, World, bid, fence, lease_id, owner};
+use crate::world::{Act, TTL, World, bid, fence, holder, in_tab, lease_id, owner};
 
 /// A world in which alice has just been granted the key.
 pub fn held_by_alice() -> World {
@@ -20,7 +22,7 @@ pub fn held_by_alice() -> World {
 fn acquire_of_a_free_key_is_granted_whole() {
     let mut world = World::new();
     let meta = Meta::new([("name".to_owned(), "Alice".to_owned())]).unwrap();
-    let wanted = leasehold_core::lease::Bid { meta: meta.clone(), ..bid("alice", 5) };
+    let wanted = Bid { meta: meta.clone(), ..bid("alice", 5) };
     let Outcome::Granted { lease, extended: false } = world.decide(&Command::Acquire(wanted)).outcome else {
         panic!("not granted")
     };
@@ -58,7 +60,7 @@ fn acquire_is_idempotent_on_its_lease_id() {
 #[test]
 fn acquire_with_somebody_elses_lease_id_gives_nothing_away() {
     let mut world = held_by_alice();
-    let stolen = leasehold_core::lease::Bid { owner: owner("mallory"), ..bid("alice", TTL) };
+    let stolen = Bid { owner: owner("mallory"), ..bid("alice", TTL) };
     assert_eq!(world.run(&Command::Acquire(stolen)), "held by alice#1");
     assert_eq!(world.left(), 30_000);
 }
@@ -280,23 +282,145 @@ fn law_04_a_late_copy_of_a_shorter_renewal_takes_nothing_back() {
 fn law_05_renew_and_release_compare_lease_id_and_fence() {
     let mut world = held_by_alice();
     let wrong = [
-        Claim { lease_id: lease_id("alice"), fence: fence(2) },
-        Claim { lease_id: lease_id("mallory"), fence: fence(1) },
+        Claim::Proof(Proof { lease_id: lease_id("alice"), fence: fence(2) }),
+        Claim::Proof(Proof { lease_id: lease_id("mallory"), fence: fence(1) }),
+        Claim::Holder { lease_id: lease_id("mallory"), owner: owner("alice"), fence: None },
+        Claim::Holder { lease_id: lease_id("alice"), owner: owner("alice"), fence: Some(fence(2)) },
+        Claim::Tab { owner: owner("mallory"), tab: None },
+        in_tab("alice/2"),
     ];
     for claim in wrong {
-        let commands = [
-            Command::Renew { claim, ttl: None },
-            Command::Release(claim),
-            Command::SoftRelease { claim, grace: crate::world::secs(5) },
-            Command::Resume { claim, next: lease_id("mallory/next") },
-            Command::HandoverTold { claim, request: 1 },
-            Command::AnswerHandover { claim, request: 1, hand_over: true },
-        ];
-        for command in commands {
+        for command in holders_commands(&claim) {
             assert_eq!(world.run(&command), "lost: unknown, held by alice#1", "{command:?}");
         }
     }
+    let soft_release = Command::SoftRelease { lease_id: lease_id("mallory"), grace: crate::world::secs(5) };
+    assert_eq!(world.run(&soft_release), "lost: unknown, held by alice#1");
     assert_eq!((world.left(), world.events.len()), (30_000, 1));
+}
+
+/// Everything that only the holder may do, with a claim.
+fn holders_commands(claim: &Claim) -> [Command; 5] {
+    [
+        Command::Renew { claim: claim.clone(), ttl: None },
+        Command::Release(claim.clone()),
+        Command::Resume { claim: claim.clone(), next: lease_id("next") },
+        Command::HandoverTold { claim: claim.clone(), request: 1 },
+        Command::AnswerHandover { claim: claim.clone(), request: 1, hand_over: true },
+    ]
+}
+
+#[test]
+fn law_05_each_claim_is_enough_by_itself() {
+    let right: [fn(&World) -> Claim; 4] = [
+        |world| world.claim("alice/1"),
+        |_| holder("alice/1"),
+        |world| Claim::Holder {
+            lease_id: lease_id("alice/1"),
+            owner: owner("alice"),
+            fence: Some(world.lease().fence),
+        },
+        |_| in_tab("alice/1"),
+    ];
+    for claim in right {
+        let mut world = World::new();
+        world.acquire("alice/1");
+        world.pass(10);
+        assert_eq!(world.run(&Command::Renew { claim: claim(&world), ttl: None }), "renewed #1");
+        assert_eq!(world.left(), 30_000);
+        world.ask("bob", OnSilence::Refuse);
+        assert_eq!(world.run(&Command::HandoverTold { claim: claim(&world), request: 2 }), "told");
+        let no = Command::AnswerHandover { claim: claim(&world), request: 2, hand_over: false };
+        assert_eq!(world.run(&no), "refused");
+        assert_eq!(world.run(&Command::Release(claim(&world))), "released");
+    }
+}
+
+/// A lease id may leak; at a door, a caller's name does not. The answer says which of the two was wrong.
+#[test]
+fn law_05_anothers_lease_id_is_of_no_use() {
+    let mut world = held_by_alice();
+    for fence in [None, Some(fence(1)), Some(fence(2))] {
+        let stolen = Claim::Holder { lease_id: lease_id("alice"), owner: owner("mallory"), fence };
+        for command in holders_commands(&stolen) {
+            assert_eq!(world.run(&command), "not yours, held by alice#1", "{command:?}");
+        }
+    }
+    let withdraw = Command::Withdraw { lease_id: lease_id("alice"), owner: owner("mallory") };
+    assert_eq!(world.run(&withdraw), "not yours, held by alice#1");
+    world.ask("bob", OnSilence::Grant);
+    let withdraw = Command::Withdraw { lease_id: lease_id("bob"), owner: owner("mallory") };
+    assert_eq!(world.run(&withdraw), "not yours, held by alice#1");
+    assert_eq!((world.left(), world.events.len()), (30_000, 2));
+}
+
+/// What a door tells callers apart by: nobody holds the key, or another does.
+#[test]
+fn a_claim_to_nothing_names_no_holder() {
+    let claims = [holder("alice"), in_tab("alice"), in_tab("alice/2")];
+    for claim in &claims {
+        let mut world = World::new();
+        assert_eq!(world.run(&Command::Renew { claim: claim.clone(), ttl: None }), "lost: unknown");
+        world.acquire("bob");
+        let renew = Command::Renew { claim: claim.clone(), ttl: None };
+        assert_eq!(world.run(&renew), "lost: unknown, held by bob#1");
+    }
+    let mut world = held_by_alice();
+    world.pass(TTL);
+    assert_eq!(world.run(&Command::Renew { claim: holder("alice"), ttl: None }), "lost: expired");
+    assert_eq!(world.run(&Command::Renew { claim: in_tab("alice"), ttl: None }), "lost: unknown");
+}
+
+// --- acquire in a tab ---
+
+#[test]
+fn a_tab_gets_its_lease_again_and_only_its_own() {
+    let mut world = World::new();
+    let mut acquire = |who: &str, draw: &str| {
+        world.pass(1);
+        world.run(&Command::AcquireInTab(Bid { lease_id: lease_id(draw), ..bid(who, TTL) }))
+    };
+    assert_eq!(acquire("alice/1", "a"), "granted #1");
+    assert_eq!(acquire("alice/1", "b"), "extended #1");
+    assert_eq!(acquire("alice/2", "c"), "held by alice#1");
+    assert_eq!(acquire("alice", "d"), "held by alice#1");
+    assert_eq!(acquire("bob/1", "e"), "held by alice#1");
+    assert_eq!(acquire("alice/1", "f"), "extended #1");
+    assert_eq!(world.lease().lease_id, lease_id("a"), "and under the same lease id");
+    assert_eq!(world.left(), 30_000);
+    assert_eq!(world.events.len(), 1);
+    world.pass(TTL);
+    assert_eq!(
+        world.run(&Command::AcquireInTab(Bid { lease_id: lease_id("g"), ..bid("alice/1", TTL) })),
+        "granted #2"
+    );
+}
+
+#[test]
+fn a_caller_that_brings_a_lease_id_gets_nothing_by_its_tab() {
+    let mut world = World::new();
+    world.acquire("alice/1");
+    let other = Bid { lease_id: lease_id("other"), ..bid("alice/1", TTL) };
+    assert_eq!(world.run(&Command::Acquire(other)), "held by alice#1");
+}
+
+#[test]
+fn a_tab_is_none_or_one() {
+    let mut world = held_by_alice();
+    assert_eq!(world.run(&Command::Renew { claim: in_tab("alice"), ttl: None }), "renewed #1");
+    world.take_over("alice/2");
+    let renew = |who: &str| Command::Renew { claim: in_tab(who), ttl: None };
+    assert_eq!(world.run(&renew("alice")), "lost: unknown, held by alice#2");
+    assert_eq!(world.run(&renew("alice/2")), "renewed #2");
+}
+
+#[test]
+fn a_lease_that_was_handed_over_is_in_the_tab_of_whoever_asked() {
+    let mut world = held_by_alice();
+    world.ask("bob/7", OnSilence::Grant);
+    world.told("alice", 2);
+    assert_eq!(world.answer("alice", 2, true), "handed over to bob");
+    assert_eq!(world.run(&Command::Renew { claim: in_tab("bob/7"), ttl: None }), "renewed #2");
 }
 
 #[test]
@@ -495,10 +619,10 @@ fn take_over_of_a_key_that_is_free_by_now_is_an_acquire() {
 /// take-over went through, one and the same id would be remembered as over and hold the key.
 #[test]
 fn a_lease_id_is_never_ended_and_granted_at_once() {
-    let other = leasehold_core::lease::Bid { owner: owner("bob"), ..bid("alice", TTL) };
+    let other = Bid { owner: owner("bob"), ..bid("alice", TTL) };
     let reason = leasehold_core::Reason::default();
     let commands = [
-        Command::TakeOver { seen: fence(1), bid: other.clone(), reason },
+        Command::TakeOver { seen: fence(1), bid: other.clone(), reason, right: Right::Force },
         crate::world::ask_command(other, OnSilence::Grant, 1),
     ];
     for command in commands {
@@ -508,6 +632,23 @@ fn a_lease_id_is_never_ended_and_granted_at_once() {
         assert_eq!(world.run(&command), "held by alice#1");
         assert_eq!(world.events.len(), 1);
     }
+}
+
+#[test]
+fn without_force_one_takes_only_ones_own() {
+    let mut world = held_by_alice();
+    let take = |who: &str, seen: u64| Command::TakeOver {
+        seen: fence(seen),
+        bid: bid(who, TTL),
+        reason: leasehold_core::Reason::default(),
+        right: Right::SameOwner,
+    };
+    assert_eq!(world.run(&take("bob", 1)), "held by alice#1");
+    assert_eq!(world.run(&take("alice/2", 2)), "held by alice#1");
+    assert_eq!(world.events.len(), 1);
+    assert_eq!(world.run(&take("alice/2", 1)), "granted #2");
+    world.release("alice/2");
+    assert_eq!(world.run(&take("bob", 2)), "granted #3", "what is free is acquired");
 }
 
 // --- force release ---

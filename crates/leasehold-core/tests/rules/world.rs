@@ -1,16 +1,16 @@
 //! A store with one key and no IO. It keeps what a store has to keep, audits every decision, and puts answers and
 //! events into short words, so that a test reads like the row that it checks.
 //!
-//! A holder is a name such as `alice`, or `alice/2` for a second tab of the same owner. Its lease id follows from it.
+//! A holder is a name such as `alice`, or `alice/2` for a second tab of the same owner. Its lease id follows from it, and so does its tab.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::event::{EndReason, Event, EventKind};
 use leasehold_core::lease::{
-    Bid, Claim, Command, Context, Decision, Held, Lease, LossReason, OnSilence, Outcome, REMEMBERED, Slot,
-    decide,
+    Bid, Claim, Command, Context, Decision, Held, Lease, LossReason, OnSilence, Outcome, Proof, REMEMBERED,
+    Right, Slot, decide,
 };
-use leasehold_core::name::{Fence, Key, LeaseId, Meta, Owner, Reason};
+use leasehold_core::name::{Fence, Key, LeaseId, Meta, Owner, Reason, TabId};
 use leasehold_core::time::{StoreTime, Ttl};
 
 use crate::audit::Audit;
@@ -93,7 +93,7 @@ impl World {
     }
 
     pub fn soft_release(&mut self, who: &str, grace: u64) -> String {
-        self.run(&Command::SoftRelease { claim: self.claim(who), grace: secs(grace) })
+        self.run(&Command::SoftRelease { lease_id: lease_id(who), grace: secs(grace) })
     }
 
     /// A rotation keeps the fence, so the new lease id claims with that of the old one.
@@ -108,7 +108,7 @@ impl World {
 
     pub fn take_over_seen(&mut self, who: &str, seen: u64) -> String {
         let (seen, reason) = (fence(seen), Reason::parse("urgent").unwrap());
-        self.run(&Command::TakeOver { seen, bid: bid(who, TTL), reason })
+        self.run(&Command::TakeOver { seen, bid: bid(who, TTL), reason, right: Right::Force })
     }
 
     /// Requests the lease that is there now.
@@ -129,7 +129,7 @@ impl World {
     }
 
     pub fn withdraw(&mut self, who: &str) -> String {
-        self.run(&Command::Withdraw { lease_id: lease_id(who) })
+        self.run(&Command::Withdraw { lease_id: lease_id(who), owner: owner(who) })
     }
 
     pub fn check(&mut self, number: u64) -> String {
@@ -198,9 +198,13 @@ impl World {
     }
 
     pub fn claim(&self, who: &str) -> Claim {
+        self.proof(who).into()
+    }
+
+    pub fn proof(&self, who: &str) -> Proof {
         let lease_id = lease_id(who);
         let fence = self.fences.get(&lease_id).copied().unwrap_or(fence(1));
-        Claim { lease_id, fence }
+        Proof { lease_id, fence }
     }
 
     pub fn remembered(&self, id: &LeaseId) -> Option<LossReason> {
@@ -248,7 +252,21 @@ pub fn owner(who: &str) -> Owner {
 }
 
 pub fn bid(who: &str, ttl: u64) -> Bid {
-    Bid { lease_id: lease_id(who), owner: owner(who), ttl: secs(ttl), meta: Meta::default() }
+    Bid { lease_id: lease_id(who), owner: owner(who), tab: tab(who), ttl: secs(ttl), meta: Meta::default() }
+}
+
+pub fn tab(who: &str) -> Option<TabId> {
+    who.split_once('/').map(|(_, tab)| TabId::parse(tab).unwrap())
+}
+
+/// The lease id and the owner, as of a caller with a token.
+pub fn holder(who: &str) -> Claim {
+    Claim::Holder { lease_id: lease_id(who), owner: owner(who), fence: None }
+}
+
+/// The owner and the tab, as of a caller that keeps no lease id.
+pub fn in_tab(who: &str) -> Claim {
+    Claim::Tab { owner: owner(who), tab: tab(who) }
 }
 
 pub fn ask_command(bid: Bid, on_silence: OnSilence, seen: u64) -> Command {
@@ -281,7 +299,8 @@ fn words(outcome: &Outcome) -> String {
         Outcome::Requested { held, request } => format!("requested as {}, {}", request.seq, held_words(held)),
         Outcome::RequestedByAnother { held, by } => format!("requested by {by}, {}", held_words(held)),
         Outcome::Told { .. } => "told".into(),
-        Outcome::HandedOver { to } => format!("handed over to {to}"),
+        Outcome::NotYours(held) => format!("not yours, {}", held_words(held)),
+        Outcome::HandedOver { to, .. } => format!("handed over to {to}"),
         Outcome::Refused => "refused".into(),
         Outcome::NoRequest => "no request".into(),
         Outcome::Withdrawn => "withdrawn".into(),

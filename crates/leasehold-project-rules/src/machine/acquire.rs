@@ -210,7 +210,8 @@ impl ProjectLock {
             };
         }
         let Options { file_ttl, .. } = acquiring.options;
-        let bid = Bid { lease_id: acquiring.lease_id, owner, ttl: file_ttl, meta: Meta::default() };
+        let (lease_id, meta) = (acquiring.lease_id, Meta::default());
+        let bid = Bid { lease_id, owner, tab: None, ttl: file_ttl, meta };
         let action = match acquiring.take_over.clone() {
             None => Action::Acquire(bid),
             Some((seen, reason)) => Action::TakeOver { seen, bid, reason },

@@ -19,7 +19,7 @@ use queue::{Queue, Readonly};
 use release::{Cleanup, Releasing};
 use sections::{Purpose, Sections};
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::name::{self, Fence, LeaseId, Owner};
 use leasehold_core::time::{HolderTime, Ttl, whole_millis};
 
@@ -140,7 +140,7 @@ impl ProjectLock {
     }
 
     /// What a save is checked with, if this tab may save at `now`.
-    pub fn claim(&self, now: Now) -> Option<Claim> {
+    pub fn claim(&self, now: Now) -> Option<Proof> {
         self.lease().filter(|_| self.is_held(now)).map(claim_of)
     }
 
@@ -248,7 +248,7 @@ impl ProjectLock {
     }
 
     /// What a save's own check in the guarded section came to.
-    fn handle_commit(&mut self, claim: Claim, outcome: &Outcome, now: Now) {
+    fn handle_commit(&mut self, claim: Proof, outcome: &Outcome, now: Now) {
         self.expire(now);
         if self.lease().is_none_or(|lease| claim_of(lease) != claim) {
             return;
@@ -417,7 +417,7 @@ impl ProjectLock {
 
     fn give_back(&mut self, outcome: &Outcome) {
         if let Outcome::Granted(grant) = outcome {
-            self.clean_up(Claim { lease_id: grant.lease_id, fence: grant.fence });
+            self.clean_up(Proof { lease_id: grant.lease_id, fence: grant.fence });
         }
     }
 
@@ -443,8 +443,8 @@ const fn stir(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-fn claim_of(lease: &ProjectLease) -> Claim {
-    Claim { lease_id: lease.lease_id, fence: lease.fence }
+fn claim_of(lease: &ProjectLease) -> Proof {
+    Proof { lease_id: lease.lease_id, fence: lease.fence }
 }
 
 fn newer(version: u64) -> String {

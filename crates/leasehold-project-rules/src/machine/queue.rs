@@ -155,7 +155,8 @@ impl ProjectLock {
             queue.next_look = now.steady + LOOK_WHILE_QUEUED;
             return;
         }
-        let bid = Bid { lease_id, owner, ttl: queue.options.file_ttl, meta: Meta::default() };
+        let (ttl, meta) = (queue.options.file_ttl, Meta::default());
+        let bid = Bid { lease_id, owner, tab: None, ttl, meta };
         let action = if queue.resumes { Action::Acquire(bid) } else { Action::Look };
         queue.look = Some((self.out.guarded(action), now));
     }

@@ -1,7 +1,7 @@
 //! Giving the lock back: `.lock` and the Web Lock, both even if one fails, and again in the background. Whatever happens,
 //! this tab does not hold any more from the moment it asks.
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::name::LeaseId;
 use leasehold_core::time::HolderTime;
 
@@ -36,7 +36,7 @@ pub(super) struct Releasing {
 /// A release without a caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cleanup {
-    claim: Claim,
+    claim: Proof,
     tries: u32,
     step: Step,
 }
@@ -242,7 +242,7 @@ impl ProjectLock {
     // --- releases without a caller ---
 
     /// Gives back what was lost, or granted to a call that had been given up.
-    pub(super) fn clean_up(&mut self, claim: Claim) {
+    pub(super) fn clean_up(&mut self, claim: Proof) {
         if !self.surroundings.is_bare() {
             let ticket = self.out.guarded(Action::Release(claim));
             self.cleanups.push(Cleanup { claim, tries: 1, step: Step::Running { ticket } });

@@ -1,7 +1,7 @@
 //! Saving a file of the project: refused here if this tab knows that its lease is over, and otherwise decided in the guarded
 //! section that swaps the file. The content is the shell's.
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 
 use super::sections::Purpose;
 use super::{Over, ProjectLock, claim_of};
@@ -13,7 +13,7 @@ use crate::section::Conclusion;
 
 impl ProjectLock {
     /// Replaces a file by what the shell has for this call, if the claim is still good. Answered by [`Effect::Saved`].
-    pub fn save(&mut self, call: CallId, claim: Claim, now: Now) {
+    pub fn save(&mut self, call: CallId, claim: Proof, now: Now) {
         let refused = if let Err(error) = self.may_save(claim, now) {
             Some(NotSaved::Lost(error))
         } else if let Folder::Absent { said } = &self.surroundings.folder {
@@ -28,7 +28,7 @@ impl ProjectLock {
     }
 
     /// Whether a save under this claim would be tried now, for a shell that has much to prepare before it.
-    pub fn may_save(&mut self, claim: Claim, now: Now) -> Result<(), ProjectLockError> {
+    pub fn may_save(&mut self, claim: Proof, now: Now) -> Result<(), ProjectLockError> {
         let was_ours = self.lease().is_some_and(|lease| claim_of(lease) == claim);
         self.wake(now);
         if self.claim(now) == Some(claim) { Ok(()) } else { Err(self.why_lost(claim, was_ours)) }
@@ -37,7 +37,7 @@ impl ProjectLock {
     pub(super) fn saved(
         &mut self,
         call: CallId,
-        claim: Claim,
+        claim: Proof,
         result: Result<Conclusion, IoError>,
         now: Now,
     ) {
@@ -58,7 +58,7 @@ impl ProjectLock {
     }
 
     /// What a save is refused with: how its lease was lost, if that was noticed just now.
-    fn why_lost(&self, claim: Claim, was_ours: bool) -> ProjectLockError {
+    fn why_lost(&self, claim: Proof, was_ours: bool) -> ProjectLockError {
         match &self.over {
             Some((known, Over::Lost(error))) if was_ours && *known == claim.lease_id => error.clone(),
             _ => ProjectLockError::new(Fault::Stale, Operation::Renew, self.profile),

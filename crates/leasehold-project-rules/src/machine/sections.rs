@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::time::HolderTime;
 
 use super::{ProjectLock, stir};
@@ -18,7 +18,7 @@ pub(super) enum Purpose {
     /// An acquire, a renewal, a release or a look.
     Machine(Ticket),
     /// A save under this claim.
-    Save(CallId, Claim),
+    Save(CallId, Proof),
 }
 
 /// The section that is under way, and those that wait for it.
@@ -75,7 +75,7 @@ impl Sections {
     }
 
     /// The claim of the save that is under way.
-    fn save(&mut self) -> Option<(Claim, &mut Section)> {
+    fn save(&mut self) -> Option<(Proof, &mut Section)> {
         match &mut self.current {
             Some((Purpose::Save(_, claim), section)) => Some((*claim, section)),
             _ => None,

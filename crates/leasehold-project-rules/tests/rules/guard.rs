@@ -1,6 +1,6 @@
 //! What is decided inside the guard, on what stands in the files.
 
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_project_rules::guarded::{
@@ -24,6 +24,7 @@ fn bid(byte: u8) -> Bid {
     Bid {
         lease_id: id(byte),
         owner: Owner::parse("me").unwrap(),
+        tab: None,
         ttl: Ttl::from_secs(30).unwrap(),
         meta: Meta::default(),
     }
@@ -42,7 +43,7 @@ fn decide(action: &Action, found: &Found, probe: Probe, now: u64) -> Verdict {
     guarded::decide(action, found, probe, at(now))
 }
 
-fn save(claim: Claim) -> Action {
+fn save(claim: Proof) -> Action {
     Action::Save { claim, call: CallId(1) }
 }
 
@@ -75,10 +76,10 @@ fn after(verdict: &Verdict, before: &Found, modified: u64) -> Found {
 }
 
 /// Somebody acquired in an empty folder at `START`: what is there then, and the claim.
-fn held() -> (Found, Claim) {
+fn held() -> (Found, Proof) {
     let verdict = acquire(&empty(), START);
     let Outcome::Granted(grant) = &verdict.outcome else { panic!("{verdict:?}") };
-    let claim = Claim { lease_id: grant.lease_id, fence: grant.fence };
+    let claim = Proof { lease_id: grant.lease_id, fence: grant.fence };
     (after(&verdict, &empty(), START), claim)
 }
 
@@ -310,8 +311,8 @@ fn half_a_guard_is_no_fence() {
 fn law_05_renew_release_and_commit_compare_lease_id_and_fence() {
     let (found, claim) = held();
     let renew = |claim| Action::Renew { claim, ttl: Ttl::from_secs(30).unwrap() };
-    let other_id = Claim { lease_id: id(9), ..claim };
-    let other_fence = Claim { fence: Fence::new(claim.fence.get() + 1).unwrap(), ..claim };
+    let other_id = Proof { lease_id: id(9), ..claim };
+    let other_fence = Proof { fence: Fence::new(claim.fence.get() + 1).unwrap(), ..claim };
     for stranger in [other_id, other_fence] {
         for action in [renew(stranger), Action::Release(stranger), save(stranger)] {
             let verdict = decide(&action, &found, Probe::Unknown, START + 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::name::Reason;
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 use leasehold_project_rules::options::{Wanted, heartbeat_of, usable};
@@ -291,7 +291,7 @@ fn a_refused_save_makes_the_tab_read_only() {
     assert_eq!(world.tabs[0].machine.state(), State::Readonly);
 }
 
-fn save(world: &mut World, tab: usize, claim: Claim) -> u32 {
+fn save(world: &mut World, tab: usize, claim: Proof) -> u32 {
     world.tab(tab, |machine, call, now| machine.save(call, claim, now))
 }
 

@@ -1,7 +1,7 @@
 //! The guarded section step by step: in which order it asks, and what it does when a step fails, took effect although it
 //! failed, or is answered with something that does not fit.
 
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
 use leasehold_core::time::Ttl;
 use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe};
@@ -14,6 +14,7 @@ const TAB: usize = 0;
 
 fn bid(byte: u8) -> Bid {
     Bid {
+        tab: None,
         lease_id: LeaseId::from_random([byte; 16]),
         owner: Owner::parse("me").unwrap(),
         ttl: Ttl::from_secs(30).unwrap(),
@@ -69,11 +70,11 @@ fn whole(folder: &mut Folder, action: &Action, now: u64) -> (Vec<IoStep>, Result
 }
 
 /// A folder that the tab holds, and its claim.
-fn held() -> (Folder, Claim) {
+fn held() -> (Folder, Proof) {
     let mut folder = Folder::default();
     let (_, result) = whole(&mut folder, &Action::Acquire(bid(1)), START);
     let Outcome::Granted(grant) = result.unwrap().outcome else { panic!() };
-    (folder, Claim { lease_id: grant.lease_id, fence: grant.fence })
+    (folder, Proof { lease_id: grant.lease_id, fence: grant.fence })
 }
 
 /// Every action, each with a folder in which it goes well.
@@ -114,7 +115,7 @@ fn a_section_reads_then_acts_then_lets_the_guard_go() {
     assert_eq!(steps, expected);
     let (steps, _) = whole(&mut folder, &Action::Acquire(bid(2)), START);
     assert_eq!(steps[3..], [IoStep::ProbeHeld(grant.fence), IoStep::DropGuard], "another holder is probed");
-    let claim = Claim { lease_id: grant.lease_id, fence: grant.fence };
+    let claim = Proof { lease_id: grant.lease_id, fence: grant.fence };
     let (steps, _) = whole(&mut folder, &Action::Save { claim, call: CallId(7) }, START);
     assert_eq!(steps[3..], [IoStep::Save(CallId(7)), IoStep::DropGuard]);
     let (steps, _) = whole(&mut folder, &Action::Release(claim), START);
@@ -261,7 +262,7 @@ fn a_lock_without_a_held_file_says_so() {
     assert!(!steps.iter().any(|step| matches!(step, IoStep::ProbeHeld(_))), "{steps:?}");
     // It stays so when the lease is renewed.
     folder.trouble = None;
-    let claim = Claim { lease_id: grant.lease_id, fence: grant.fence };
+    let claim = Proof { lease_id: grant.lease_id, fence: grant.fence };
     let (_, result) =
         whole(&mut folder, &Action::Renew { claim, ttl: Ttl::from_secs(30).unwrap() }, START + 1);
     assert!(result.is_ok() && !folder.record().held);

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_project::{Fence, Folder, ProjectFolder};
 use leasehold_project_rules::guarded::{Action, After, Grant, Loss, Outcome};
 use leasehold_project_rules::{IoKind, record};
@@ -31,8 +31,8 @@ pub fn must_acquire(folder: &mut ProjectFolder, lease_id: u128) -> Grant {
     }
 }
 
-pub fn claim(grant: &Grant) -> Claim {
-    Claim { lease_id: grant.lease_id, fence: grant.fence }
+pub fn claim(grant: &Grant) -> Proof {
+    Proof { lease_id: grant.lease_id, fence: grant.fence }
 }
 
 pub fn names(place: &Path) -> Vec<String> {

@@ -16,6 +16,7 @@ const RACERS: usize = 16;
 
 pub fn bid(lease_id: u128) -> Bid {
     Bid {
+        tab: None,
         lease_id: LeaseId::from_random(lease_id.to_be_bytes()),
         owner: Owner::parse(&format!("process {}", std::process::id())).unwrap(),
         ttl: Ttl::from_secs(30).unwrap(),

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 
 use super::RoomPath;
 use crate::App;
-use crate::caller::{Caller, Level, TabId};
+use crate::caller::{Caller, Level};
 use crate::error::{Code, Failure, TOKEN_EXPIRED};
 use crate::rates::{StreamPermit, Who};
 use crate::session::{Asked, Session, address, authenticate};
@@ -56,7 +56,7 @@ impl FromRequestParts<Arc<App>> for Watcher {
         // An id that is not a number gets a snapshot, like one that is too old.
         let after = last.and_then(|last| last.parse().ok());
         let permit = app.streams.open(caller.subject.as_str()).ok_or_else(too_many)?;
-        Ok(Self { session: Session::new(caller, TabId::none()), after, permit })
+        Ok(Self { session: Session::new(caller), after, permit })
     }
 }
 

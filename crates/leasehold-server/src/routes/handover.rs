@@ -13,10 +13,10 @@ use leasehold_core::wire::documents::{
 };
 use leasehold_core::{Command, Fence, OnSilence, Outcome, Ttl};
 
-use super::{HolderHeaders, RoomPath, new_lease_id, refused};
+use super::{HolderHeaders, RoomPath, new_lease_id, not_held, refused};
 use crate::App;
-use crate::caller::{Holds, Level, is_same};
-use crate::error::{Code, Failure};
+use crate::caller::Level;
+use crate::error::Failure;
 use crate::session::{Body, Session};
 use crate::views::{self, Moment};
 
@@ -83,21 +83,15 @@ pub(crate) async fn withdraw(
     Path(room): Path<String>,
 ) -> Result<StatusCode, Failure> {
     let room = session.document(&room, Level::Lock)?;
-    let Holds::Lease(lease_id) = session.holds() else {
+    let Some(lease_id) = session.lease_id(None)? else {
         return Err(Failure::invalid("send the lease id of the request in the header Lease-Id"));
     };
-    let lease = app.read(&room).await?.slot.lease;
-    let request = lease.as_ref().and_then(|lease| lease.request.as_deref());
-    let bids = [
-        lease.as_ref().map(|lease| (lease.lease_id, &lease.owner)),
-        request.map(|request| (request.bid.lease_id, &request.bid.owner)),
-    ];
-    let is_anothers = |(id, owner): (_, &_)| is_same(id, lease_id) && *owner != session.caller.subject;
-    if bids.into_iter().flatten().any(is_anothers) {
-        return Err(Failure::new(Code::NotHolder));
+    let owner = session.caller.subject.clone();
+    let applied = app.apply(&room, Command::Withdraw { lease_id, owner }).await?;
+    match applied.outcome {
+        Outcome::Withdrawn => Ok(StatusCode::NO_CONTENT),
+        _ => Err(refused(&app, &session, applied)),
     }
-    app.apply(&room, Command::Withdraw { lease_id }).await?;
-    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Say that you know of a request
@@ -118,11 +112,11 @@ pub(crate) async fn told(
     Body(body): Body<ToldBody>,
 ) -> Result<Json<Told>, Failure> {
     let room = session.document(&room, Level::Lock)?;
-    let command = |claim| Command::HandoverTold { claim, request: body.request };
-    let applied = app.as_holder(&session, &room, command).await?;
+    let command = Command::HandoverTold { claim: session.claim(), request: body.request };
+    let applied = app.apply(&room, command).await?;
     match applied.outcome {
         Outcome::Told { ends_at } => Ok(Json(Told { ends_in_ms: whole_millis(ends_at.since(applied.now)) })),
-        _ => Err(refused(&app, &session, applied)),
+        _ => Err(not_held(&app, &session, applied)),
     }
 }
 
@@ -143,19 +137,17 @@ pub(crate) async fn answer(
 ) -> Result<Json<Answered>, Failure> {
     let room = session.document(&room, Level::Lock)?;
     let AnswerBody { request, hand_over } = body;
-    let lease = app.own_lease(&session, &room, &session.holds()).await?;
-    let asker = lease.request.as_ref().map(|request| views::holder(&request.bid.owner, &request.bid.meta));
-    let command = |claim| Command::AnswerHandover { claim, request, hand_over };
-    let applied = app.as_holder(&session, &room, command).await?;
+    let command = Command::AnswerHandover { claim: session.claim(), request, hand_over };
+    let applied = app.apply(&room, command).await?;
     match applied.outcome {
-        Outcome::HandedOver { to } => {
-            let unknown = || Holder { id: to.to_string(), name: to.to_string() };
-            let holder = asker.filter(|asker| asker.id == to.as_str()).unwrap_or_else(unknown);
-            Ok(Json(Answered { handed_over: true, holder }))
+        Outcome::HandedOver { to, meta } => {
+            Ok(Json(Answered { handed_over: true, holder: views::holder(&to, &meta) }))
         }
         Outcome::Refused => {
-            Ok(Json(Answered { handed_over: false, holder: views::holder(&lease.owner, &lease.meta) }))
+            let caller = &session.caller;
+            let holder = Holder { id: caller.subject.to_string(), name: caller.name.clone() };
+            Ok(Json(Answered { handed_over: false, holder }))
         }
-        _ => Err(refused(&app, &session, applied)),
+        _ => Err(not_held(&app, &session, applied)),
     }
 }

@@ -10,18 +10,17 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use leasehold_core::job::{Job, JobText};
-use leasehold_core::lease::{Bid, Claim};
-use leasehold_core::wire::Secret;
+use leasehold_core::lease::Bid;
 use leasehold_core::wire::jobs::{
     AcquireJob, CompleteJob, CreateJob, FailJob, JobAcquired, JobFailed, JobHold, JobRefusal, JobState,
     RefreshJob, ReleaseJob, text_of, value_of,
 };
-use leasehold_core::{Fence, Invalid, JobCommand, JobId, JobOutcome, LeaseId, Ttl, WorkerName};
+use leasehold_core::{Invalid, JobCommand, JobId, JobOutcome, LeaseId, Ttl, WorkerName};
 use leasehold_store::JobApplied;
 
 use super::new_lease_id;
 use crate::App;
-use crate::caller::{Level, is_same};
+use crate::caller::Level;
 use crate::error::{Code, Failure};
 use crate::session::{Body, OptionalBody, Session};
 use crate::views::{self, Moment};
@@ -141,6 +140,7 @@ fn bid(session: &Session, body: &AcquireJob) -> Result<Bid, Failure> {
     Ok(Bid {
         lease_id: given.map_or_else(new_lease_id, Ok)?,
         owner: session.caller.subject.clone(),
+        tab: None,
         ttl: ttl(body.ttl_seconds)?.map_or_else(|| Ttl::new(TTL), Ok)?,
         meta: session.caller.worker_meta(worker.as_ref())?,
     })
@@ -163,8 +163,8 @@ pub(crate) async fn refresh(
     Body(body): Body<RefreshJob>,
 ) -> Result<Json<JobHold>, Failure> {
     let id = session.job(&collection, &id, Level::Lock)?;
-    let (claim, ttl) = (claim(&body.lease_id, body.fence)?, ttl(body.ttl_seconds)?);
-    let applied = app.as_worker(&session, &id, claim, JobCommand::Refresh { claim, ttl }).await?;
+    let (claim, ttl) = (session.claim_to_attempt(&body.lease_id, body.fence)?, ttl(body.ttl_seconds)?);
+    let applied = app.apply_job(&id, JobCommand::Refresh { claim, ttl }).await?;
     match &applied.outcome {
         JobOutcome::Refreshed(lease) => {
             app.metrics.renewed();
@@ -189,8 +189,8 @@ pub(crate) async fn release(
     Body(body): Body<ReleaseJob>,
 ) -> Result<StatusCode, Failure> {
     let id = session.job(&collection, &id, Level::Lock)?;
-    let claim = claim(&body.lease_id, body.fence)?;
-    let applied = app.as_worker(&session, &id, claim, JobCommand::Release(claim)).await?;
+    let claim = session.claim_to_attempt(&body.lease_id, body.fence)?;
+    let applied = app.apply_job(&id, JobCommand::Release(claim)).await?;
     match &applied.outcome {
         JobOutcome::Released => Ok(StatusCode::NO_CONTENT),
         _ => Err(refused(&app, &session, applied)),
@@ -214,8 +214,9 @@ pub(crate) async fn complete(
     Body(body): Body<CompleteJob>,
 ) -> Result<StatusCode, Failure> {
     let id = session.job(&collection, &id, Level::Lock)?;
-    let (claim, result) = (claim(&body.lease_id, body.fence)?, job_text(&text_of(&body.result))?);
-    let applied = app.as_worker(&session, &id, claim, JobCommand::Complete { claim, result }).await?;
+    let (claim, result) =
+        (session.claim_to_attempt(&body.lease_id, body.fence)?, job_text(&text_of(&body.result))?);
+    let applied = app.apply_job(&id, JobCommand::Complete { claim, result }).await?;
     match &applied.outcome {
         JobOutcome::Completed => Ok(StatusCode::NO_CONTENT),
         _ => Err(refused(&app, &session, applied)),
@@ -239,9 +240,9 @@ pub(crate) async fn fail(
     Body(body): Body<FailJob>,
 ) -> Result<Json<JobFailed>, Failure> {
     let id = session.job(&collection, &id, Level::Lock)?;
-    let (claim, error) = (claim(&body.lease_id, body.fence)?, job_text(&body.error)?);
+    let (claim, error) = (session.claim_to_attempt(&body.lease_id, body.fence)?, job_text(&body.error)?);
     let command = JobCommand::Fail { claim, error, retryable: body.retryable.unwrap_or(true) };
-    let applied = app.as_worker(&session, &id, claim, command).await?;
+    let applied = app.apply_job(&id, command).await?;
     match applied.outcome {
         JobOutcome::Failed { again } => Ok(Json(JobFailed { again })),
         _ => Err(refused(&app, &session, applied)),
@@ -281,24 +282,6 @@ impl App {
     async fn apply_job(&self, id: &JobId, command: JobCommand) -> Result<JobApplied, Failure> {
         self.of_store(self.store.apply_job(id.key(), command)).await
     }
-
-    /// Does something that only the worker may whose attempt it is: its lease id is no use to others, should they have it.
-    async fn as_worker(
-        &self,
-        session: &Session,
-        id: &JobId,
-        claim: Claim,
-        command: JobCommand,
-    ) -> Result<JobApplied, Failure> {
-        let lease = self.of_store(self.store.read(id.key())).await?.slot.lease;
-        let is_anothers = |lease: &leasehold_core::Lease| {
-            is_same(lease.lease_id, claim.lease_id) && lease.owner != session.caller.subject
-        };
-        if lease.as_ref().is_some_and(is_anothers) {
-            return Err(Failure::new(Code::NotHolder));
-        }
-        self.apply_job(id, command).await
-    }
 }
 
 /// The job, if there is one.
@@ -311,6 +294,7 @@ fn refused(app: &App, session: &Session, applied: JobApplied) -> Failure {
         return missing;
     }
     match applied.outcome {
+        JobOutcome::NotYours(_) => Failure::new(Code::NotHolder),
         JobOutcome::Lost { because, held } => {
             app.metrics.lost();
             let moment = Moment::new(app, applied.now);
@@ -325,10 +309,6 @@ fn refused(app: &App, session: &Session, applied: JobApplied) -> Failure {
             Failure::new(Code::Internal)
         }
     }
-}
-
-fn claim(lease_id: &Secret, fence: u64) -> Result<Claim, Failure> {
-    Ok(Claim { lease_id: LeaseId::parse(&lease_id.0)?, fence: Fence::new(fence)? })
 }
 
 fn ttl(seconds: Option<u64>) -> Result<Option<Ttl>, Invalid> {

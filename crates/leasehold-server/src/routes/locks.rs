@@ -13,12 +13,12 @@ use leasehold_core::wire::documents::{
     AcquireBody, CheckBody, Checked, ForceReleaseBody, Grant, Heartbeat, HeartbeatOf, HeartbeatResult,
     Heartbeats, HeartbeatsBody, Leaving, LockState, ReleaseBody, ResumeBody, TakeOverBody,
 };
-use leasehold_core::{Command, Fence, LeaseId, Outcome, Reason, RoomId};
+use leasehold_core::{Command, Fence, LeaseId, Outcome, Reason, Right, RoomId};
 use leasehold_store::Applied;
 
-use super::{HolderHeaders, LOOKS, RoomPath, busy, new_lease_id, refused};
+use super::{HolderHeaders, RoomPath, new_lease_id, not_held, refused};
 use crate::App;
-use crate::caller::{Holds, Level, claim, is_same};
+use crate::caller::Level;
 use crate::error::{Code, Failure};
 use crate::rates::Who;
 use crate::session::{BeaconBody, Body, OptionalBody, Session};
@@ -46,37 +46,12 @@ pub(crate) async fn acquire(
     OptionalBody(body): OptionalBody<AcquireBody>,
 ) -> Result<Json<Grant>, Failure> {
     let room = session.document(&room, Level::Lock)?;
-    let applied = match session.lease_id(body.lease_id.as_ref())? {
-        Some(lease_id) => bid(&app, &session, &room, lease_id).await?,
-        None => acquire_in_tab(&app, &session, &room).await?,
+    let command = match session.lease_id(body.lease_id.as_ref())? {
+        Some(lease_id) => Command::Acquire(session.bid(&app, lease_id)?),
+        None => Command::AcquireInTab(session.bid(&app, new_lease_id()?)?),
     };
+    let applied = app.apply(&room, command).await?;
     granted(&app, &session, applied)
-}
-
-async fn bid(app: &App, session: &Session, room: &RoomId, lease_id: LeaseId) -> Result<Applied, Failure> {
-    app.apply(room, Command::Acquire(session.bid(app, lease_id)?)).await
-}
-
-/// Acquires for a tab, which has its lock again if it holds it already, also when it asked twice at the same time.
-async fn acquire_in_tab(app: &App, session: &Session, room: &RoomId) -> Result<Applied, Failure> {
-    let holds = Holds::Tab(session.tab.clone());
-    for _ in 0..LOOKS {
-        let slot = app.read(room).await?.slot;
-        let own = session.caller.own(&slot, &holds).map(|lease| lease.lease_id);
-        let lease_id = own.map_or_else(new_lease_id, Ok)?;
-        let applied = bid(app, session, room, lease_id).await?;
-        match &applied.outcome {
-            Outcome::Lost { .. } => {}
-            Outcome::Held(held) if held.by == session.caller.subject => {
-                let slot = app.read(room).await?.slot;
-                if session.caller.own(&slot, &holds).is_none() {
-                    return Ok(applied);
-                }
-            }
-            _ => return Ok(applied),
-        }
-    }
-    Err(busy())
 }
 
 fn granted(app: &App, session: &Session, applied: Applied) -> Result<Json<Grant>, Failure> {
@@ -102,13 +77,22 @@ pub(crate) async fn renew(
     Path(room): Path<String>,
 ) -> Result<Json<Heartbeat>, Failure> {
     let room = session.document(&room, Level::Lock)?;
-    let applied = app.as_holder(&session, &room, |claim| Command::Renew { claim, ttl: None }).await?;
+    renew_claimed(&app, &session, &room, session.claim()).await.map(Json)
+}
+
+async fn renew_claimed(
+    app: &App,
+    session: &Session,
+    room: &RoomId,
+    claim: Claim,
+) -> Result<Heartbeat, Failure> {
+    let applied = app.apply(room, Command::Renew { claim, ttl: None }).await?;
     match applied.outcome {
         Outcome::Renewed(lease) => {
             app.metrics.renewed();
-            Ok(Json(views::heartbeat(&app, &lease, Moment::new(&app, applied.now))))
+            Ok(views::heartbeat(app, &lease, Moment::new(app, applied.now)))
         }
-        _ => Err(refused(&app, &session, applied)),
+        _ => Err(not_held(app, session, applied)),
     }
 }
 
@@ -126,10 +110,10 @@ pub(crate) async fn release(
     Path(room): Path<String>,
 ) -> Result<StatusCode, Failure> {
     let room = session.document(&room, Level::Lock)?;
-    let applied = app.as_holder(&session, &room, Command::Release).await?;
+    let applied = app.apply(&room, Command::Release(session.claim())).await?;
     match applied.outcome {
         Outcome::Released => Ok(StatusCode::NO_CONTENT),
-        _ => Err(refused(&app, &session, applied)),
+        _ => Err(not_held(&app, &session, applied)),
     }
 }
 
@@ -148,7 +132,7 @@ pub(crate) async fn look(
 ) -> Result<Response, Failure> {
     let room = session.document(&room, Level::Read)?;
     let reading = app.read(&room).await?;
-    let etag = views::etag(&reading.slot, &session.caller, &session.holds());
+    let etag = views::etag(&reading.slot, &session.caller, &session.claim());
     let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let unchanged =
         known.flat_map(|list| list.split(',')).any(|known| known.trim() == "*" || is_same_tag(known, &etag));
@@ -161,7 +145,7 @@ pub(crate) async fn look(
         return Ok((StatusCode::NOT_MODIFIED, fixed).into_response());
     }
     let moment = Moment::new(&app, reading.now);
-    let state = views::lock_state(&room, &reading.slot, &session.caller, &session.holds(), moment);
+    let state = views::lock_state(&room, &reading.slot, &session.caller, &session.claim(), moment);
     Ok((fixed, Json(state)).into_response())
 }
 
@@ -191,17 +175,14 @@ pub(crate) async fn leave(
 ) -> Result<Json<Leaving>, Failure> {
     app.slow_down(Who::Address(from.0))?;
     let (room, lease_id) = (RoomId::parse(&room)?, LeaseId::parse(&body.lease_id.0)?);
-    let not_found = || Failure::new(Code::LockNotFound);
-    let lease = app.read(&room).await?.slot.lease;
-    let lease = lease.filter(|lease| is_same(lease.lease_id, lease_id)).ok_or_else(not_found)?;
-    let grace = app.config.grace;
-    let applied = app.apply(&room, Command::SoftRelease { claim: claim(&lease), grace }).await?;
+    let applied = app.apply(&room, Command::SoftRelease { lease_id, grace: app.config.grace }).await?;
     match applied.outcome {
         Outcome::Shortened(lease) => {
             let expires_in_ms = leasehold_core::time::whole_millis(lease.expires_at.since(applied.now));
             Ok(Json(Leaving { expires_in_ms }))
         }
-        _ => Err(not_found()),
+        // No token was looked at: whether there is another's lock is not said.
+        _ => Err(Failure::new(Code::LockNotFound)),
     }
 }
 
@@ -214,8 +195,7 @@ pub(crate) async fn leave(
     request_body = ResumeBody,
     responses((status = 200, body = Grant),
               (status = 403, description = "Another's"),
-              (status = 404, description = "Nobody's, or expired"),
-              (status = 410, description = "It was over the moment you came back"))
+              (status = 404, description = "Nobody's, or expired"))
 )]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
@@ -226,15 +206,13 @@ pub(crate) async fn resume(
     let room = session.document(&room, Level::Lock)?;
     let lease_id = LeaseId::parse(&body.lease_id.0)?;
     let next = body.next_lease_id.map(|next| LeaseId::parse(&next.0)).transpose()?;
-    // The old one may have been copied along with the page: it is never the next one, whoever asks for that.
+    // The old one may have been copied along with the page: it is never the next one, even if the caller says so.
     let next = next.filter(|next| *next != lease_id).map_or_else(new_lease_id, Ok)?;
-    // When the call is repeated, the lease has its next id already.
-    let known = app.read(&room).await?.slot.lease.is_some_and(|lease| is_same(lease.lease_id, next));
-    let holds = Holds::Lease(if known { next } else { lease_id });
-    let lease = app.own_lease(&session, &room, &holds).await?;
-    let claim = Claim { lease_id, fence: lease.fence };
-    let applied = app.apply(&room, Command::Resume { claim, next }).await?;
-    granted(&app, &session, applied)
+    let applied = app.apply(&room, Command::Resume { claim: session.claim_to(lease_id), next }).await?;
+    match applied.outcome {
+        Outcome::Granted { .. } => granted(&app, &session, applied),
+        _ => Err(not_held(&app, &session, applied)),
+    }
 }
 
 /// Take a lock from its holder
@@ -258,23 +236,16 @@ pub(crate) async fn take_over(
     let (seen, reason) = (Fence::new(body.fence)?, given_reason(&body.reason)?);
     let lease_id = session.lease_id(body.lease_id.as_ref())?.map_or_else(new_lease_id, Ok)?;
     let bid = session.bid(&app, lease_id)?;
-    let may_take = session.caller.grants.level(&room) >= Some(Level::Force)
-        || is_own_elsewhere(&app, &session, &room, seen).await?;
-    let command = if may_take { Command::TakeOver { seen, bid, reason } } else { Command::Acquire(bid) };
-    let applied = app.apply(&room, command).await?;
-    granted(&app, &session, applied)
-}
-
-/// Whether the lock with this fence is the caller's own; an error if there is another's. It must be this very fence: by
-/// the time it is taken, a later one may be anybody's. If there is no such lock there is nothing to take, and whoever may
-/// hold the document may still acquire it.
-async fn is_own_elsewhere(app: &App, session: &Session, room: &RoomId, seen: Fence) -> Result<bool, Failure> {
-    let Some(lease) = app.read(room).await?.slot.lease else { return Ok(false) };
-    if lease.owner != session.caller.subject {
-        let detail = "taking another's lock needs force on the document";
-        return Err(Failure::new(Code::NotAllowed).because_of(detail));
+    let may_force = session.caller.grants.level(&room) >= Some(Level::Force);
+    let right = if may_force { Right::Force } else { Right::SameOwner };
+    let applied = app.apply(&room, Command::TakeOver { seen, bid, reason, right }).await?;
+    match &applied.outcome {
+        Outcome::Held(held) if !may_force && held.by != session.caller.subject => {
+            let detail = "taking another's lock needs force on the document";
+            Err(Failure::new(Code::NotAllowed).because_of(detail))
+        }
+        _ => granted(&app, &session, applied),
     }
-    Ok(lease.fence == seen)
 }
 
 /// End a lock by force
@@ -385,13 +356,5 @@ async fn try_renew(
     lease_id: LeaseId,
 ) -> Result<Heartbeat, Failure> {
     let room = session.document(room.as_str(), Level::Lock)?;
-    let lease = app.own_lease(session, &room, &Holds::Lease(lease_id)).await?;
-    let applied = app.apply(&room, Command::Renew { claim: claim(&lease), ttl: None }).await?;
-    match applied.outcome {
-        Outcome::Renewed(lease) => {
-            app.metrics.renewed();
-            Ok(views::heartbeat(app, &lease, Moment::new(app, applied.now)))
-        }
-        _ => Err(Failure::new(Code::LockNotFound)),
-    }
+    renew_claimed(app, session, &room, session.claim_to(lease_id)).await
 }

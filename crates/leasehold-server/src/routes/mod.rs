@@ -12,18 +12,13 @@ pub(crate) mod service;
 
 use std::time::Duration;
 
-use leasehold_core::lease::Lease;
 use leasehold_core::{Command, LeaseId, Outcome, RoomId};
 use leasehold_store::{Applied, Retry};
 
 use crate::App;
-use crate::caller::{Holds, claim};
 use crate::error::{Code, Failure};
 use crate::session::Session;
 use crate::views::{self, Moment};
-
-/// How often a call looks again when what it saw was gone by the time it acted.
-const LOOKS: usize = 4;
 
 /// How long a call waits for the store. Whoever waits longer holds a lock that runs out meanwhile, or a connection that
 /// others need.
@@ -34,43 +29,11 @@ impl App {
         self.of_store(self.store.apply(room.key(), command)).await
     }
 
-    /// The live lease of the document, if the request is by its holder: 404 when there is none, 403 when it is another's.
-    pub(crate) async fn own_lease(
-        &self,
-        session: &Session,
-        room: &RoomId,
-        holds: &Holds,
-    ) -> Result<Lease, Failure> {
-        let reading = self.read(room).await?;
-        match reading.slot.lease {
-            None => Err(Failure::new(Code::LockNotFound)),
-            Some(lease) if session.caller.is_own(&lease, holds) => Ok(lease),
-            Some(_) => Err(Failure::new(Code::NotHolder)),
-        }
-    }
-
-    /// Does something that only the holder may. If the lease was gone by then, it looks again who is there.
-    pub(crate) async fn as_holder(
-        &self,
-        session: &Session,
-        room: &RoomId,
-        command: impl Fn(leasehold_core::lease::Claim) -> Command,
-    ) -> Result<Applied, Failure> {
-        for _ in 0..LOOKS {
-            let lease = self.own_lease(session, room, &session.holds()).await?;
-            let applied = self.apply(room, command(claim(&lease))).await?;
-            if !matches!(applied.outcome, Outcome::Lost { .. }) {
-                return Ok(applied);
-            }
-        }
-        Err(busy())
-    }
-
     pub(crate) async fn read(&self, room: &RoomId) -> Result<leasehold_store::Reading, Failure> {
         self.of_store(self.store.read(room.key())).await
     }
 
-    /// What the store answers, if it does so in time.
+    /// Awaits the store, with a timeout.
     pub(crate) async fn of_store<T>(
         &self,
         answer: impl Future<Output = leasehold_store::Result<T>>,
@@ -86,11 +49,14 @@ impl App {
     }
 }
 
-/// Others were faster, again and again.
-fn busy() -> Failure {
-    Failure::new(Code::Unavailable)
-        .because_of("the lock changed hands while we looked; try again")
-        .retry_after(Duration::from_secs(1))
+/// What a command of the holder can come to, other than what was hoped for: 404 when nobody holds the lock, 403 when
+/// another does.
+fn not_held(app: &App, session: &Session, applied: Applied) -> Failure {
+    match applied.outcome {
+        Outcome::Lost { held: None, .. } => Failure::new(Code::LockNotFound),
+        Outcome::Lost { held: Some(_), .. } | Outcome::NotYours(_) => Failure::new(Code::NotHolder),
+        _ => refused(app, session, applied),
+    }
 }
 
 /// What every bid can come to, other than what was hoped for.
@@ -107,6 +73,7 @@ fn refused(app: &App, session: &Session, applied: Applied) -> Failure {
             Failure::requested_by_another(views::held(&held, &session.caller, moment), by.as_str())
         }
         Outcome::Lost { because, .. } => Failure::lease_over(because),
+        Outcome::NotYours(_) => Failure::new(Code::NotHolder),
         Outcome::NoRequest => Failure::new(Code::NoRequest),
         Outcome::OwnerIsFull => Failure::new(Code::TooManyLeases)
             .because_of("release a lock that you do not need")

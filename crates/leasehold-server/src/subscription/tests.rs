@@ -6,7 +6,7 @@ use leasehold_store::{Feed, Memory, Store};
 
 use super::*;
 use crate::auth::Auth;
-use crate::caller::{Grants, Level, TabId};
+use crate::caller::{Grants, Level};
 use crate::{Config, Server};
 
 /// Noon on 1 January 2026, in seconds.
@@ -43,7 +43,7 @@ impl World {
     async fn unlock(&self, name: &str, lease_id: LeaseId) {
         let lease = self.app.read(&room(name)).await.unwrap().slot.lease.unwrap();
         assert_eq!(lease.lease_id, lease_id);
-        self.app.apply(&room(name), Command::Release(crate::caller::claim(&lease))).await.unwrap();
+        self.app.apply(&room(name), Command::Release(lease.proof().into())).await.unwrap();
     }
 
     /// Waits until the hub has published everything that is in the store.
@@ -61,7 +61,7 @@ fn session(subject: &str, pattern: &str) -> Session {
     grants.add(pattern, Level::Lock);
     let subject = leasehold_core::Owner::parse(subject).unwrap();
     let caller = Caller { name: subject.to_string(), subject, grants, expires_at: None };
-    Session::new(caller, TabId::none())
+    Session::new(caller)
 }
 
 fn room(name: &str) -> RoomId {

@@ -9,6 +9,7 @@ mod harness;
 mod jobs;
 mod matrix;
 mod openapi;
+mod ownership;
 mod stores;
 mod streams;
 mod timelines;

@@ -116,6 +116,7 @@ async fn a_hundred_thousand_expiries_at_once_delay_nobody_and_are_lost_on_nobody
         let mut lease_id = [0; 16];
         lease_id[..8].copy_from_slice(&number.to_be_bytes());
         let bid = Bid {
+            tab: None,
             lease_id: LeaseId::from_random(lease_id),
             owner: Owner::parse("user-a").unwrap(),
             ttl: Ttl::from_secs(30).unwrap(),

@@ -25,26 +25,26 @@ const WELL: u8 = 0;
 const FAILING: u8 = 1;
 const HANGING: u8 = 2;
 
-/// A store that fails or hangs as a whole when it is told to, and that lets something happen right after a read.
+/// A store that fails or hangs as a whole when it is told to, and that lets something happen right before a command.
 struct Troubled {
     store: Memory,
     state: AtomicU8,
-    after_read: Mutex<Option<Command>>,
+    before_apply: Mutex<Option<Command>>,
 }
 
 impl Troubled {
     fn new() -> Arc<Self> {
-        let after_read = Mutex::new(None);
-        Arc::new(Self { store: Memory::new(), state: AtomicU8::new(WELL), after_read })
+        let before_apply = Mutex::new(None);
+        Arc::new(Self { store: Memory::new(), state: AtomicU8::new(WELL), before_apply })
     }
 
     fn is_now(&self, state: u8) {
         self.state.store(state, Ordering::SeqCst);
     }
 
-    /// What somebody else does between a caller's look at the document and what it does then.
-    fn after_the_next_read(&self, command: Command) {
-        *self.after_read.lock().unwrap() = Some(command);
+    /// What another caller does while the next command is on its way.
+    fn before_the_next_command(&self, command: Command) {
+        *self.before_apply.lock().unwrap() = Some(command);
     }
 
     async fn trouble(&self) -> Result<()> {
@@ -60,17 +60,16 @@ impl Troubled {
 impl JobStore for Troubled {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
         self.trouble().await?;
+        let first = self.before_apply.lock().unwrap().take();
+        if let Some(command) = first {
+            self.store.apply(key, command).await?;
+        }
         self.store.apply(key, command).await
     }
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         self.trouble().await?;
-        let reading = self.store.read(key).await;
-        let next = self.after_read.lock().unwrap().take();
-        if let Some(command) = next {
-            self.store.apply(key, command).await?;
-        }
-        reading
+        self.store.read(key).await
     }
 
     async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
@@ -104,6 +103,7 @@ impl Store for Troubled {
 
 fn acquire(owner: &str, lease_id: [u8; 16]) -> Command {
     Command::Acquire(Bid {
+        tab: None,
         lease_id: LeaseId::from_random(lease_id),
         owner: Owner::parse(owner).unwrap(),
         ttl: Ttl::from_secs(30).unwrap(),
@@ -113,7 +113,7 @@ fn acquire(owner: &str, lease_id: [u8; 16]) -> Command {
 
 /// The permission to take one's own lock over from another tab was checked on what was there, and then the lock with the
 /// fence that the caller had named was taken. Fences are easy to foresee: naming the next one, a caller without `force`
-/// could take the lock of somebody who got it just in between.
+/// could take the lock of another that got it just in between. The permission is part of the decision now.
 #[tokio::test(start_paused = true)]
 async fn nobody_takes_anothers_lock_that_came_after_the_look() {
     for held_before in [false, true] {
@@ -129,15 +129,16 @@ async fn nobody_takes_anothers_lock_that_came_after_the_look() {
                     _ => unreachable!(),
                 },
                 reason: leasehold_core::Reason::parse("mine now").unwrap(),
+                right: leasehold_core::Right::Force,
             };
-            store.after_the_next_read(grab);
+            store.before_the_next_command(grab);
         } else {
             cora.in_tab("one").delete(LOCK).await.ok();
-            store.after_the_next_read(acquire("user-a", [7; 16]));
+            store.before_the_next_command(acquire("user-a", [7; 16]));
         }
         let foreseen = json!({ "fence": mine + 1, "reason": "the other tab is at home" });
         let taken = cora.in_tab("two").post(&format!("{LOCK}/take-over"), foreseen).await;
-        taken.refused(409, "held");
+        taken.refused(403, "not_allowed");
         assert_eq!(cora.get(LOCK).await.ok()["holder"]["id"], "user-a", "held before: {held_before}");
         house.end().await;
     }
@@ -278,7 +279,8 @@ async fn law_09_events_are_told_once_the_store_is_back() {
     for number in 1..=3 {
         store.store.apply(&key, acquire("user-a", [number; 16])).await.unwrap();
         let lease_id = LeaseId::from_random([number; 16]);
-        store.store.apply(&key, Command::Withdraw { lease_id }).await.unwrap();
+        let owner = Owner::parse("user-a").unwrap();
+        store.store.apply(&key, Command::Withdraw { lease_id, owner }).await.unwrap();
     }
     pass(5).await;
     store.is_now(WELL);

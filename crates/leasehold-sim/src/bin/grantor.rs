@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::{Command, Key, Meta, Outcome, Owner, Ttl};
 use leasehold_sim::lease_ids::lease_id;
 use leasehold_store::{Applied, Retry, Store};
@@ -54,17 +54,17 @@ async fn work(store: Arc<dyn Store>, number: u64, run: u64) -> Result<()> {
     for turn in 0_u64.. {
         let lease_id = lease_id(run * KEYS + number, turn);
         let owner = Owner::parse(&format!("run-{run}"))?;
-        let bid = Bid { lease_id, owner, ttl: Ttl::MAX, meta: Meta::default() };
+        let bid = Bid { tab: None, lease_id, owner, ttl: Ttl::MAX, meta: Meta::default() };
         let Outcome::Granted { lease, .. } =
             apply(store.as_ref(), &key, Command::Acquire(bid)).await?.outcome
         else {
             bail!("{key} was not granted");
         };
         say(&format!("granted {key} {}", lease.fence))?;
-        let claim = Claim { lease_id, fence: lease.fence };
-        apply(store.as_ref(), &key, Command::Renew { claim, ttl: None }).await?;
+        let claim = Proof { lease_id, fence: lease.fence };
+        apply(store.as_ref(), &key, Command::Renew { claim: claim.into(), ttl: None }).await?;
         say(&format!("renewed {key} {}", lease.fence))?;
-        apply(store.as_ref(), &key, Command::Release(claim)).await?;
+        apply(store.as_ref(), &key, Command::Release(claim.into())).await?;
         say(&format!("released {key} {}", lease.fence))?;
     }
     Ok(())
@@ -73,8 +73,8 @@ async fn work(store: Arc<dyn Store>, number: u64, run: u64) -> Result<()> {
 /// Ends the lease that the run before may have left.
 async fn clear(store: &dyn Store, key: &Key) -> Result<()> {
     if let Some(lease) = store.read(key).await?.slot.lease {
-        let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-        apply(store, key, Command::Release(claim)).await?;
+        let claim = lease.proof();
+        apply(store, key, Command::Release(claim.into())).await?;
         say(&format!("released {key} {}", lease.fence))?;
     }
     Ok(())

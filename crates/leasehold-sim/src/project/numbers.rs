@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner};
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_project_rules::guarded::LockFile;
@@ -55,11 +55,17 @@ pub(super) fn small_lock(record: &Record) -> Lock {
 }
 
 pub(super) fn bid(tab: u8, attempt: u8) -> Bid {
-    Bid { lease_id: lease_id(tab, attempt), owner: OWNER.clone(), ttl: ttl(), meta: Meta::default() }
+    Bid {
+        tab: None,
+        lease_id: lease_id(tab, attempt),
+        owner: OWNER.clone(),
+        ttl: ttl(),
+        meta: Meta::default(),
+    }
 }
 
-pub(super) fn claim(tab: u8, attempt: u8, fence: u8) -> Claim {
-    Claim { lease_id: lease_id(tab, attempt), fence: a_fence(fence) }
+pub(super) fn claim(tab: u8, attempt: u8, fence: u8) -> Proof {
+    Proof { lease_id: lease_id(tab, attempt), fence: a_fence(fence) }
 }
 
 pub(super) fn ttl() -> Ttl {

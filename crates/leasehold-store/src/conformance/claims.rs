@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::lease::{Claim, LossReason, REMEMBERED};
+use leasehold_core::lease::{LossReason, Proof, REMEMBERED};
 use leasehold_core::{Command, Fence, Outcome, Reason};
 
 use super::party::{Party, apply, granted, key};
@@ -16,10 +16,10 @@ pub async fn law_05_renew_and_release_compare_lease_id_and_fence(harness: &dyn J
     let stale = anna.claim();
     anna.must_release(harness, &key).await;
     ben.must_acquire(harness, &key).await;
-    let mixed = Claim { lease_id: ben.lease_id, fence: stale.fence };
-    let foreign = Claim { lease_id: stale.lease_id, fence: ben.fence() };
+    let mixed = Proof { lease_id: ben.lease_id, fence: stale.fence };
+    let foreign = Proof { lease_id: stale.lease_id, fence: ben.fence() };
     for claim in [stale, mixed, foreign] {
-        for command in [Command::Release(claim), Command::Renew { claim, ttl: None }] {
+        for command in [Command::Release(claim.into()), Command::Renew { claim: claim.into(), ttl: None }] {
             let outcome = apply(harness, &key, command).await.outcome;
             let Outcome::Lost { held: Some(held), .. } = outcome else {
                 panic!("a wrong claim did something: {outcome:?}")
@@ -29,7 +29,7 @@ pub async fn law_05_renew_and_release_compare_lease_id_and_fence(harness: &dyn J
     }
     ben.must_renew(harness, &key).await;
     ben.must_release(harness, &key).await;
-    let again = apply(harness, &key, Command::Release(ben.claim())).await.outcome;
+    let again = apply(harness, &key, Command::Release(ben.claim().into())).await.outcome;
     assert!(matches!(again, Outcome::Lost { because: LossReason::Released, held: None }), "{again:?}");
 }
 
@@ -101,13 +101,13 @@ pub async fn an_ended_lease_id_answers_lost_for_ten_minutes(harness: &dyn JobHar
 pub async fn a_withdrawn_lease_id_is_never_granted(harness: &dyn JobHarness) {
     let key = key("withdrawn");
     let mut anna = Party::new("anna", 4);
-    let withdraw = Command::Withdraw { lease_id: anna.lease_id };
+    let withdraw = Command::Withdraw { lease_id: anna.lease_id, owner: anna.owner.clone() };
     assert_eq!(apply(harness, &key, withdraw.clone()).await.outcome, Outcome::Withdrawn);
     let outcome = anna.acquire(harness, &key).await.outcome;
     assert!(matches!(outcome, Outcome::Lost { because: LossReason::Withdrawn, .. }), "{outcome:?}");
     let mut ben = Party::new("ben", 5);
     ben.must_acquire(harness, &key).await;
-    let withdraw_ben = Command::Withdraw { lease_id: ben.lease_id };
+    let withdraw_ben = Command::Withdraw { lease_id: ben.lease_id, owner: ben.owner.clone() };
     assert_eq!(apply(harness, &key, withdraw_ben).await.outcome, Outcome::Withdrawn);
     Party::new("cora", 6).must_acquire(harness, &key).await;
     assert_eq!(apply(harness, &key, withdraw).await.outcome, Outcome::Withdrawn, "and hurts nobody else");

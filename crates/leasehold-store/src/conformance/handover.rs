@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::lease::{Claim, LossReason, OnSilence};
+use leasehold_core::lease::{LossReason, OnSilence, Proof};
 use leasehold_core::{Command, EndReason, EventKind, Key, LeaseId, Outcome, Ttl};
 
 use super::Harness;
@@ -14,12 +14,12 @@ pub async fn a_soft_release_shortens_and_a_resume_brings_back(harness: &dyn Harn
     let mut anna = Party::new("anna", 7);
     anna.must_acquire(harness, &key).await;
     let grace = Ttl::from_secs(5).unwrap();
-    let soft = apply(harness, &key, Command::SoftRelease { claim: anna.claim(), grace }).await;
+    let soft = apply(harness, &key, Command::SoftRelease { lease_id: anna.lease_id, grace }).await;
     let Outcome::Shortened(lease) = &soft.outcome else { panic!("{:?}", soft.outcome) };
     assert_eq!(lease.expires_at, soft.now + grace.as_duration());
     harness.advance(Duration::from_secs(4)).await;
     let next = LeaseId::from_random([8; 16]);
-    let resume = Command::Resume { claim: anna.claim(), next };
+    let resume = Command::Resume { claim: anna.claim().into(), next };
     let back = granted(&apply(harness, &key, resume.clone()).await);
     assert_eq!((back.fence, back.lease_id), (anna.fence(), next));
     assert_eq!(
@@ -34,7 +34,7 @@ pub async fn a_soft_release_shortens_and_a_resume_brings_back(harness: &dyn Harn
     );
     anna.lease_id = next;
     let start = harness.store().read(&key).await.unwrap().position;
-    apply(harness, &key, Command::SoftRelease { claim: anna.claim(), grace }).await;
+    apply(harness, &key, Command::SoftRelease { lease_id: anna.lease_id, grace }).await;
     harness.advance(grace.as_duration()).await;
     harness.store().settle_due(100).await.unwrap();
     let last = events_of(harness, &key, start).await.pop().unwrap();
@@ -57,7 +57,7 @@ pub async fn a_handover_needs_the_holder_to_have_been_told(harness: &dyn Harness
         let still = ben.request(harness, &key, anna.fence(), OnSilence::Grant).await;
         assert!(matches!(still, Outcome::Requested { .. }), "{still:?}");
     }
-    let told = Command::HandoverTold { claim: anna.claim(), request: request.seq };
+    let told = Command::HandoverTold { claim: anna.claim().into(), request: request.seq };
     assert!(matches!(apply(harness, &key, told).await.outcome, Outcome::Told { .. }));
     harness.advance(COUNTDOWN).await;
     harness.store().settle_due(100).await.unwrap();
@@ -66,13 +66,13 @@ pub async fn a_handover_needs_the_holder_to_have_been_told(harness: &dyn Harness
     assert!(lease.fence > anna.fence());
     let outcome = anna.renew(harness, &key).await.outcome;
     assert!(matches!(outcome, Outcome::Lost { because: LossReason::HandedOver, .. }), "{outcome:?}");
-    refused_handover(harness, &key, Claim { lease_id: ben.lease_id, fence: lease.fence }, &cora).await;
+    refused_handover(harness, &key, Proof { lease_id: ben.lease_id, fence: lease.fence }, &cora).await;
 }
 
-async fn refused_handover(harness: &dyn Harness, key: &Key, holder: Claim, asker: &Party) {
+async fn refused_handover(harness: &dyn Harness, key: &Key, holder: Proof, asker: &Party) {
     let asked = asker.request(harness, key, holder.fence, OnSilence::Refuse).await;
     let Outcome::Requested { request, .. } = asked else { panic!("{asked:?}") };
-    let answer = Command::AnswerHandover { claim: holder, request: request.seq, hand_over: false };
+    let answer = Command::AnswerHandover { claim: holder.into(), request: request.seq, hand_over: false };
     assert_eq!(apply(harness, key, answer).await.outcome, Outcome::Refused);
     let outcome = asker.request(harness, key, holder.fence, OnSilence::Refuse).await;
     assert!(matches!(outcome, Outcome::Lost { because: LossReason::Refused, .. }), "{outcome:?}");

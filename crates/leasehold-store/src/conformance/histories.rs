@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold_core::job::{JobCommand, JobOutcome, JobText};
-use leasehold_core::lease::{Claim, OnSilence};
-use leasehold_core::{Command, Fence, Outcome, Owner, Position, Reason, Ttl};
+use leasehold_core::lease::{Bid, OnSilence, Proof, Right};
+use leasehold_core::{Command, Fence, Outcome, Owner, Position, Reason, TabId, Ttl};
 
 use super::party::{COUNTDOWN, Party, all_events, apply, key, kind_detail};
 use super::{Harness, JobHarness, Restart};
@@ -32,6 +32,14 @@ pub enum Act {
     AcquireAnew,
     Renew,
     Release,
+    /// By lease id and owner.
+    RenewAsHolder,
+    /// By the lease id of the party, and under another's name.
+    RenewAsAnother,
+    /// By owner and tab, in a tab with this number.
+    AcquireInTab(u8),
+    RenewInTab(u8),
+    ReleaseInTab(u8),
     SoftRelease,
     Resume,
     TakeOver,
@@ -46,6 +54,14 @@ pub enum Act {
     Restart,
     /// Something about the job of the same number.
     Job(JobAct),
+}
+
+impl Act {
+    /// Whether a document cannot do it: it knows no other documents, and a hash cannot be given back as a lease id.
+    fn needs_a_store(self) -> bool {
+        let by_tab = matches!(self, Self::AcquireInTab(_) | Self::RenewInTab(_) | Self::ReleaseInTab(_));
+        by_tab || self == Self::SettleDue
+    }
 }
 
 /// What somebody may do with a job.
@@ -82,7 +98,7 @@ pub async fn same_history(harness: &dyn Harness, script: &[Step]) -> Vec<String>
 /// The same for what can be observed of single documents: no events, no lists, and fences compared within a key.
 pub async fn same_job_history(harness: &dyn JobHarness, script: &[Step]) -> Vec<String> {
     let mut history = History::new(harness, Level::Job).await;
-    for step in script.iter().filter(|step| step.act != Act::SettleDue) {
+    for step in script.iter().filter(|step| !step.act.needs_a_store()) {
         history.step(harness, step).await;
     }
     history.finish()
@@ -190,24 +206,39 @@ impl History {
     fn command(&mut self, step: &Step) -> Command {
         let (fence, request) = self.last_seen.get(&step.key).copied().unwrap_or((Fence::new(1).unwrap(), 0));
         let party = self.party(step);
-        let claim = Claim { lease_id: party.lease_id, fence: party.fence.unwrap_or(fence) };
+        let claim = Proof { lease_id: party.lease_id, fence: party.fence.unwrap_or(fence) };
         let countdown = Ttl::new(COUNTDOWN).unwrap();
         match step.act {
             Act::AcquireAnew => {
                 party.renew_id();
                 Command::Acquire(party.bid())
             }
-            Act::Renew => Command::Renew { claim, ttl: None },
-            Act::Release => Command::Release(claim),
-            Act::SoftRelease => Command::SoftRelease { claim, grace: Ttl::from_secs(5).unwrap() },
+            Act::Renew => Command::Renew { claim: claim.into(), ttl: None },
+            Act::Release => Command::Release(claim.into()),
+            Act::RenewAsHolder => Command::Renew { claim: party.holder(), ttl: None },
+            Act::RenewAsAnother => Command::Renew { claim: party.stolen_by("another"), ttl: None },
+            Act::AcquireInTab(tab) => {
+                party.renew_id();
+                Command::AcquireInTab(Bid { tab: numbered_tab(tab), ..party.bid() })
+            }
+            Act::RenewInTab(tab) => Command::Renew { claim: party.in_tab(numbered_tab(tab)), ttl: None },
+            Act::ReleaseInTab(tab) => Command::Release(party.in_tab(numbered_tab(tab))),
+            Act::SoftRelease => {
+                Command::SoftRelease { lease_id: party.lease_id, grace: Ttl::from_secs(5).unwrap() }
+            }
             Act::Resume => {
                 party.renew_id();
-                Command::Resume { claim, next: party.lease_id }
+                Command::Resume { claim: claim.into(), next: party.lease_id }
             }
             Act::ForceRelease => {
                 Command::ForceRelease { seen: fence, by: party.owner.clone(), reason: Reason::default() }
             }
-            Act::TakeOver => Command::TakeOver { seen: fence, bid: party.bid(), reason: Reason::default() },
+            Act::TakeOver => Command::TakeOver {
+                seen: fence,
+                bid: party.bid(),
+                reason: Reason::default(),
+                right: Right::Force,
+            },
             Act::Request(on_silence) => Command::RequestHandover {
                 seen: fence,
                 bid: party.bid(),
@@ -215,9 +246,9 @@ impl History {
                 countdown,
                 patience: countdown,
             },
-            Act::Told => Command::HandoverTold { claim, request },
-            Act::Answer(hand_over) => Command::AnswerHandover { claim, request, hand_over },
-            Act::Withdraw => Command::Withdraw { lease_id: party.lease_id },
+            Act::Told => Command::HandoverTold { claim: claim.into(), request },
+            Act::Answer(hand_over) => Command::AnswerHandover { claim: claim.into(), request, hand_over },
+            Act::Withdraw => Command::Withdraw { lease_id: party.lease_id, owner: party.owner.clone() },
             Act::Check => Command::Check { fence },
             Act::Acquire | Act::SettleDue | Act::Restart | Act::Job(_) => Command::Acquire(party.bid()),
         }
@@ -226,11 +257,15 @@ impl History {
     fn learn(&mut self, step: &Step, applied: &Applied) {
         let seen = match &applied.outcome {
             Outcome::Granted { lease, .. } | Outcome::Renewed(lease) | Outcome::Shortened(lease) => {
-                self.party(step).fence = Some(lease.fence);
+                // A tab gets its lease again under the lease id that it has.
+                let party = self.party(step);
+                (party.fence, party.lease_id) = (Some(lease.fence), lease.lease_id);
                 Some((lease.fence, lease.request.as_ref().map(|request| request.seq)))
             }
             Outcome::Requested { held, request } => Some((held.fence, Some(request.seq))),
-            Outcome::Held(held) | Outcome::Lost { held: Some(held), .. } => Some((held.fence, None)),
+            Outcome::Held(held) | Outcome::NotYours(held) | Outcome::Lost { held: Some(held), .. } => {
+                Some((held.fence, None))
+            }
             _ => None,
         };
         if let Some((fence, request)) = seen {
@@ -259,7 +294,7 @@ impl History {
             Outcome::Granted { lease, .. } | Outcome::Renewed(lease) | Outcome::Shortened(lease) => {
                 held(&lease.owner, lease.fence, lease.expires_at)
             }
-            Outcome::Held(other) => held(&other.by, other.fence, other.until),
+            Outcome::Held(other) | Outcome::NotYours(other) => held(&other.by, other.fence, other.until),
             Outcome::Lost { because, held: Some(other) } => {
                 let mut pieces = text(format!("{because:?} "));
                 pieces.extend(held(&other.by, other.fence, other.until));
@@ -308,9 +343,14 @@ impl History {
     }
 }
 
+/// The tab with this number; 0 is none.
+fn numbered_tab(number: u8) -> Option<TabId> {
+    (number > 0).then(|| TabId::parse(&format!("tab-{number}")).unwrap())
+}
+
 fn job_command(worker: &mut Party, act: JobAct) -> JobCommand {
     let text = |text: &str| JobText::parse(text).unwrap();
-    let claim = Claim { lease_id: worker.lease_id, fence: worker.fence.unwrap_or(Fence::new(1).unwrap()) };
+    let claim = Proof { lease_id: worker.lease_id, fence: worker.fence.unwrap_or(Fence::new(1).unwrap()) };
     match act {
         JobAct::Create => JobCommand::Create { payload: text("payload"), max_attempts: Some(4) },
         JobAct::CreateAnother => JobCommand::Create { payload: text("another"), max_attempts: None },
@@ -319,10 +359,10 @@ fn job_command(worker: &mut Party, act: JobAct) -> JobCommand {
             worker.renew_id();
             JobCommand::Acquire(worker.bid())
         }
-        JobAct::Refresh => JobCommand::Refresh { claim, ttl: None },
-        JobAct::Release => JobCommand::Release(claim),
-        JobAct::Complete => JobCommand::Complete { claim, result: text("42") },
-        JobAct::Fail(retryable) => JobCommand::Fail { claim, error: text("broken"), retryable },
+        JobAct::Refresh => JobCommand::Refresh { claim: claim.into(), ttl: None },
+        JobAct::Release => JobCommand::Release(claim.into()),
+        JobAct::Complete => JobCommand::Complete { claim: claim.into(), result: text("42") },
+        JobAct::Fail(retryable) => JobCommand::Fail { claim: claim.into(), error: text("broken"), retryable },
         JobAct::Reset => JobCommand::Reset,
     }
 }

@@ -12,7 +12,7 @@ fn key(name: &str) -> Key {
     Key::parse(&format!("job/analyses/{name}")).unwrap()
 }
 
-fn text(text: &str) -> JobText {
+pub(super) fn text(text: &str) -> JobText {
     JobText::parse(text).unwrap()
 }
 
@@ -20,7 +20,7 @@ async fn apply(harness: &dyn JobHarness, key: &Key, command: JobCommand) -> JobA
     harness.job_store().apply_job(key, command).await.unwrap()
 }
 
-async fn create(harness: &dyn JobHarness, key: &Key) {
+pub(super) async fn create(harness: &dyn JobHarness, key: &Key) {
     let command = JobCommand::Create { payload: text("payload"), max_attempts: Some(3) };
     assert_eq!(apply(harness, key, command).await.outcome, JobOutcome::Created);
 }
@@ -34,7 +34,7 @@ impl Party {
         outcome
     }
 
-    async fn must_acquire_job(&mut self, harness: &dyn JobHarness, key: &Key) -> bool {
+    pub(super) async fn must_acquire_job(&mut self, harness: &dyn JobHarness, key: &Key) -> bool {
         match self.acquire_job(harness, key).await {
             JobOutcome::Acquired { recovered, .. } => recovered,
             other => panic!("{} did not get the job: {other:?}", self.owner),
@@ -42,12 +42,12 @@ impl Party {
     }
 
     async fn complete(&self, harness: &dyn JobHarness, key: &Key, result: &str) -> JobOutcome {
-        let command = JobCommand::Complete { claim: self.claim(), result: text(result) };
+        let command = JobCommand::Complete { claim: self.claim().into(), result: text(result) };
         apply(harness, key, command).await.outcome
     }
 
     async fn fail(&self, harness: &dyn JobHarness, key: &Key, retryable: bool) -> JobOutcome {
-        let command = JobCommand::Fail { claim: self.claim(), error: text("broken"), retryable };
+        let command = JobCommand::Fail { claim: self.claim().into(), error: text("broken"), retryable };
         apply(harness, key, command).await.outcome
     }
 }
@@ -145,10 +145,13 @@ pub async fn job_a_foreign_release_changes_nothing(harness: &dyn JobHarness) {
     let (mut w1, mut again) = (Party::new("w1", 60), Party::new("w1", 61));
     w1.must_acquire_job(harness, &key).await;
     again.fence = w1.fence;
-    let foreign = apply(harness, &key, JobCommand::Release(again.claim())).await.outcome;
+    let foreign = apply(harness, &key, JobCommand::Release(again.claim().into())).await.outcome;
     assert!(matches!(foreign, JobOutcome::Lost { .. }), "{foreign:?}");
     assert!(matches!(again.acquire_job(harness, &key).await, JobOutcome::Locked(_)));
-    assert_eq!(apply(harness, &key, JobCommand::Release(w1.claim())).await.outcome, JobOutcome::Released);
+    assert_eq!(
+        apply(harness, &key, JobCommand::Release(w1.claim().into())).await.outcome,
+        JobOutcome::Released
+    );
     again.fence = None;
     assert!(!again.must_acquire_job(harness, &key).await);
 }
@@ -213,7 +216,7 @@ pub async fn job_attempts_are_counted_and_a_reset_begins_anew(harness: &dyn JobH
     let refreshed = {
         workers[3].must_acquire_job(harness, &key).await;
         let command =
-            JobCommand::Refresh { claim: workers[3].claim(), ttl: Some(Ttl::from_secs(60).unwrap()) };
+            JobCommand::Refresh { claim: workers[3].claim().into(), ttl: Some(Ttl::from_secs(60).unwrap()) };
         apply(harness, &key, command).await
     };
     assert!(matches!(refreshed.outcome, JobOutcome::Refreshed(_)), "{:?}", refreshed.outcome);

@@ -7,7 +7,7 @@
 //! | law | needs |
 //! |---|---|
 //! | 1 to 8, ended lease ids | [`JobStore`]: a document can hold it |
-//! | 2 through purge and restore, 9, 10, 12, soft release, hand-over, lists | [`Store`] |
+//! | 2 through purge and restore, 5 by tab, 9, 10, 12, soft release, hand-over, lists | [`Store`] |
 //! | jobs | [`JobStore`] |
 //! | 11 | [`same_history`] and [`same_job_history`], with random scripts, against [`Memory`](crate::Memory) |
 //!
@@ -29,6 +29,7 @@ mod handover;
 mod histories;
 mod jobs;
 mod limits;
+mod ownership;
 mod party;
 mod restarts;
 
@@ -46,6 +47,7 @@ pub use handover::*;
 pub use histories::*;
 pub use jobs::*;
 pub use limits::*;
+pub use ownership::*;
 pub use restarts::*;
 
 /// What the laws of the lower level need of a store under test.
@@ -102,6 +104,9 @@ macro_rules! conformance_tests {
     ($harness:expr) => {
         $crate::job_conformance_tests!($harness);
         $crate::conformance_tests! { $harness;
+            law_05_a_tab_claims_what_its_owner_holds_in_it,
+            law_05_of_many_calls_from_one_tab_all_get_the_same_lease,
+            law_05_a_claim_by_tab_ends_with_its_lease,
             law_09_events_are_ordered_and_without_gaps,
             law_09_one_expiry_gives_one_event,
             law_09_an_end_by_force_tells_who_and_why,
@@ -139,7 +144,10 @@ macro_rules! job_conformance_tests {
             law_03_expired_means_expires_at_lte_now,
             law_04_the_ttl_is_a_lower_bound_and_take_over_follows_at_once,
             law_05_renew_and_release_compare_lease_id_and_fence,
+            law_05_a_lease_id_counts_for_its_owner_alone,
+            law_05_a_worker_is_its_lease_id_its_owner_and_its_fence,
             law_05_take_over_compares_the_fence_as_seen,
+            law_05_without_force_only_ones_own_is_taken,
             law_05_a_forced_release_compares_the_fence_as_seen,
             law_06_of_many_racers_for_a_stale_lease_one_wins,
             law_07_a_grant_is_durable_before_it_is_acknowledged,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::lease::{Bid, Claim, Lease, OnSilence, REMEMBERED};
+use leasehold_core::lease::{Bid, Claim, Lease, OnSilence, Proof, REMEMBERED, Right};
 use leasehold_core::{
-    Command, Event, EventKind, Fence, Key, LeaseId, Meta, Outcome, Owner, Position, Reason, Ttl,
+    Command, Event, EventKind, Fence, Key, LeaseId, Meta, Outcome, Owner, Position, Reason, TabId, Ttl,
 };
 
 use super::{Harness, JobHarness};
@@ -26,6 +26,7 @@ pub(super) async fn apply(harness: &dyn JobHarness, key: &Key, command: Command)
 #[derive(Clone, Debug)]
 pub(super) struct Party {
     pub(super) owner: Owner,
+    pub(super) tab: Option<TabId>,
     pub(super) lease_id: LeaseId,
     pub(super) ttl: Ttl,
     pub(super) fence: Option<Fence>,
@@ -44,6 +45,7 @@ impl Party {
         let lease_id = LeaseId::from_random(bytes);
         Self {
             owner: Owner::parse("somebody").unwrap(),
+            tab: None,
             lease_id,
             ttl: Ttl::new(TTL).unwrap(),
             fence: None,
@@ -52,15 +54,37 @@ impl Party {
     }
 
     pub(super) fn bid(&self) -> Bid {
-        Bid { lease_id: self.lease_id, owner: self.owner.clone(), ttl: self.ttl, meta: Meta::default() }
+        Bid {
+            lease_id: self.lease_id,
+            owner: self.owner.clone(),
+            tab: self.tab.clone(),
+            ttl: self.ttl,
+            meta: Meta::default(),
+        }
     }
 
     pub(super) fn fence(&self) -> Fence {
         self.fence.expect("it has had a lease")
     }
 
-    pub(super) fn claim(&self) -> Claim {
-        Claim { lease_id: self.lease_id, fence: self.fence() }
+    /// The lease id and the owner, as of a caller with a token.
+    pub(super) fn holder(&self) -> Claim {
+        Claim::Holder { lease_id: self.lease_id, owner: self.owner.clone(), fence: None }
+    }
+
+    /// The same lease id, from somebody else.
+    pub(super) fn stolen_by(&self, thief: &str) -> Claim {
+        let owner = Owner::parse(thief).unwrap();
+        Claim::Holder { lease_id: self.lease_id, owner, fence: None }
+    }
+
+    /// The owner and a tab, as of a caller that keeps no lease id.
+    pub(super) fn in_tab(&self, tab: Option<TabId>) -> Claim {
+        Claim::Tab { owner: self.owner.clone(), tab }
+    }
+
+    pub(super) fn claim(&self) -> Proof {
+        Proof { lease_id: self.lease_id, fence: self.fence() }
     }
 
     pub(super) fn claim_from(&mut self, fence: Fence) {
@@ -89,7 +113,7 @@ impl Party {
     }
 
     pub(super) async fn renew(&self, harness: &dyn JobHarness, key: &Key) -> Applied {
-        apply(harness, key, Command::Renew { claim: self.claim(), ttl: None }).await
+        apply(harness, key, Command::Renew { claim: self.claim().into(), ttl: None }).await
     }
 
     pub(super) async fn must_renew(&self, harness: &dyn JobHarness, key: &Key) -> Lease {
@@ -102,13 +126,13 @@ impl Party {
     }
 
     pub(super) async fn must_release(&self, harness: &dyn JobHarness, key: &Key) {
-        let outcome = apply(harness, key, Command::Release(self.claim())).await.outcome;
+        let outcome = apply(harness, key, Command::Release(self.claim().into())).await.outcome;
         assert_eq!(outcome, Outcome::Released, "{key}");
     }
 
     pub(super) async fn take_over(&mut self, harness: &dyn JobHarness, key: &Key, seen: Fence) -> Applied {
         let reason = Reason::parse("on call").unwrap();
-        apply(harness, key, Command::TakeOver { seen, bid: self.bid(), reason }).await
+        apply(harness, key, Command::TakeOver { seen, bid: self.bid(), reason, right: Right::Force }).await
     }
 
     pub(super) async fn request(

@@ -9,13 +9,17 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::migrate;
 use super::rows::{self, Header, RowError};
 use crate::clock::unix_millis;
 use crate::resident::Counters;
 use crate::{Error, Result, Retry};
 
 /// The schema that this version writes.
-pub(super) const SCHEMA: i64 = 1;
+pub(super) const SCHEMA: i64 = 2;
+
+/// The oldest schema that there are files of.
+const OLDEST_SCHEMA: i64 = 1;
 
 /// `LSHD`, so that a file can be told from other SQLite files.
 const APPLICATION_ID: i64 = 0x4C53_4844;
@@ -39,11 +43,6 @@ CREATE TABLE store (
   clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
   slot_sums INTEGER NOT NULL, job_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, sum INTEGER NOT NULL
 );
-CREATE TABLE slot (
-  key TEXT PRIMARY KEY, seq INTEGER NOT NULL, vacant_since INTEGER NOT NULL, due_at INTEGER,
-  owner TEXT, lease_id BLOB, fence INTEGER, acquired_at INTEGER, renewed_at INTEGER, expires_at INTEGER,
-  ttl_ms INTEGER, leaving INTEGER, meta TEXT, request TEXT, sum INTEGER NOT NULL
-) WITHOUT ROWID;
 CREATE TABLE job (
   key TEXT PRIMARY KEY, payload TEXT NOT NULL, status TEXT NOT NULL, note TEXT, by INTEGER, attempts INTEGER NOT NULL,
   max_attempts INTEGER, begun INTEGER NOT NULL, changed_at INTEGER NOT NULL, sum INTEGER NOT NULL
@@ -58,6 +57,13 @@ CREATE TABLE ending (
   sum INTEGER NOT NULL
 );
 ";
+
+/// The slots. In a table of its own statement: it is the one that a migration makes anew.
+pub(super) const CREATE_SLOT: &str = "CREATE TABLE slot (
+  key TEXT PRIMARY KEY, seq INTEGER NOT NULL, vacant_since INTEGER NOT NULL, due_at INTEGER,
+  owner TEXT, tab TEXT, lease_id BLOB, fence INTEGER, acquired_at INTEGER, renewed_at INTEGER, expires_at INTEGER,
+  ttl_ms INTEGER, leaving INTEGER, meta TEXT, request TEXT, sum INTEGER NOT NULL
+) WITHOUT ROWID";
 
 /// The path with something appended to its file name.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -135,6 +141,7 @@ pub(super) fn fill_draft(
         db.pragma_update(None, "synchronous", "FULL")?;
         let transaction = db.transaction()?;
         transaction.execute_batch(CREATE)?;
+        transaction.execute_batch(CREATE_SLOT)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", SCHEMA)?;
         rows::write_header(&transaction, header)?;
@@ -164,12 +171,27 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
 
 /// Opens a store for writing. The caller holds the mode lock.
 pub(super) fn connect(path: &Path) -> Result<Connection> {
-    let db = connect_with(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    match connect_to_any(path)? {
+        (db, SCHEMA) => Ok(db),
+        // It would have been brought up to date by now, had this process been alone with it.
+        _ => Err(Error::InUse {
+            path: path.to_owned(),
+            by: "a program of an older version of Leasehold".to_owned(),
+            fix: "stop that program; the file is brought up to date by the first one of this version that has it \
+                  alone"
+                .to_owned(),
+        }),
+    }
+}
+
+/// Opens a store of any schema that this version knows for writing, and answers which it is.
+pub(super) fn connect_to_any(path: &Path) -> Result<(Connection, i64)> {
+    let (db, schema) = connect_with(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let header = rows::read_header(&db).map_err(|error| row_trouble(path, error))?;
     if header.in_use && log_is_gone(path) {
         return Err(damaged(path, &format!("{LOG_IS_GONE}, and with it what was acknowledged last")));
     }
-    Ok(db)
+    Ok((db, schema))
 }
 
 pub(super) const LOG_IS_GONE: &str = "its write-ahead log (the file ending in -wal) is missing or empty";
@@ -185,12 +207,12 @@ pub(super) fn begin_log(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "journal_mode", "WAL")
 }
 
-/// Opens a store to look at it, beside whoever is using it.
-pub(super) fn connect_read_only(path: &Path) -> Result<Connection> {
+/// Opens a store to look at it, beside the processes that use it, and answers its schema.
+pub(super) fn connect_read_only(path: &Path) -> Result<(Connection, i64)> {
     connect_with(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-fn connect_with(path: &Path, access: OpenFlags) -> Result<Connection> {
+fn connect_with(path: &Path, access: OpenFlags) -> Result<(Connection, i64)> {
     recognise(path)?;
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(|error| trouble(path, &error))?;
@@ -210,22 +232,29 @@ fn connect_with(path: &Path, access: OpenFlags) -> Result<Connection> {
     if found > SCHEMA {
         return Err(Error::Newer { path: path.to_owned(), found, known: SCHEMA });
     }
-    if found < SCHEMA {
+    if found < OLDEST_SCHEMA {
         return Err(damaged(path, &format!("it says that its schema is {found}, which never was")));
     }
-    match has_our_tables(&db) {
-        Ok(true) => Ok(db),
+    match has_our_tables(&db, found) {
+        Ok(true) if found < SCHEMA => {
+            db.execute_batch(migrate::OLD_VIEW).map_err(|error| trouble(path, &error))?;
+            Ok((db, found))
+        }
+        Ok(true) => Ok((db, found)),
         Ok(false) => Err(damaged(path, "its tables are not described as they were once")),
         Err(error) => Err(trouble(path, &error)),
     }
 }
 
 /// SQLite keeps the statements that made the tables. One with a changed letter may well be another valid statement.
-fn has_our_tables(db: &Connection) -> rusqlite::Result<bool> {
-    let mut statement = db.prepare("SELECT sql FROM sqlite_schema WHERE type = 'table' ORDER BY rowid")?;
+fn has_our_tables(db: &Connection, schema: i64) -> rusqlite::Result<bool> {
+    let mut statement = db.prepare("SELECT sql FROM main.sqlite_schema WHERE type = 'table' ORDER BY sql")?;
     let found: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    let ours = CREATE.split(';').map(str::trim).filter(|statement| !statement.is_empty());
-    Ok(ours.eq(found.iter().map(String::as_str)))
+    let slot = if schema < SCHEMA { migrate::OLD_SLOT } else { CREATE_SLOT };
+    let rest = CREATE.split(';').map(str::trim).filter(|statement| !statement.is_empty());
+    let mut ours: Vec<&str> = rest.chain([slot]).collect();
+    ours.sort_unstable();
+    Ok(ours == found)
 }
 
 /// Writes the log back into the file and lets it go, now that nobody else uses it.

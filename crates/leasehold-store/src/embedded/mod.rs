@@ -15,6 +15,7 @@ mod disk;
 mod exclusive;
 mod file;
 mod log;
+mod migrate;
 mod mode_lock;
 mod rows;
 mod shared;
@@ -86,7 +87,8 @@ impl Options {
     /// Opens the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Embedded> {
         let path = file::resolve(path.as_ref())?;
-        let lock = mode_lock::ModeLock::take(&path, self.mode, self.create, log::check)?;
+        let when_alone = |path: &Path| log::check(path).and_then(|()| migrate::bring_up_to_date(path));
+        let lock = mode_lock::ModeLock::take(&path, self.mode, self.create, when_alone)?;
         if self.create {
             file::create_if_missing(&path)?;
         }

@@ -7,10 +7,10 @@
 use leasehold_core::event::Event;
 use leasehold_core::job::{Job, JobText};
 use leasehold_core::lease::{Lease, LossReason};
-use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
+use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime, TabId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, request_text, ttl};
+use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, parse_tab, request_text, ttl};
 use crate::resident::{Counters, Ending};
 
 /// What reading a row can come to: SQLite's own trouble, or a row that cannot be right.
@@ -119,7 +119,7 @@ pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result
 
 /// The columns of a slot, in the order in which [`slot_from`] reads them.
 pub(super) const SLOT_COLUMNS: &str = "key, seq, vacant_since, owner, lease_id, fence, acquired_at, renewed_at, expires_at, ttl_ms, leaving, meta, \
-     request, sum, due_at";
+     request, sum, due_at, tab";
 
 pub(super) fn read_slot(db: &Connection, key: &Key) -> RowResult<Option<Slot>> {
     let sql = format!("SELECT {SLOT_COLUMNS} FROM slot WHERE key = ?1");
@@ -132,10 +132,10 @@ pub(super) fn read_slot(db: &Connection, key: &Key) -> RowResult<Option<Slot>> {
 pub(super) fn write_slot(db: &Connection, key: &Key, slot: &Slot) -> rusqlite::Result<u32> {
     let sql = "INSERT INTO slot \
         (key, seq, vacant_since, due_at, owner, lease_id, fence, acquired_at, renewed_at, expires_at, ttl_ms, leaving, \
-         meta, request, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) \
+         meta, request, sum, tab) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
         ON CONFLICT (key) DO UPDATE SET seq = ?2, vacant_since = ?3, due_at = ?4, owner = ?5, lease_id = ?6, \
          fence = ?7, acquired_at = ?8, renewed_at = ?9, expires_at = ?10, ttl_ms = ?11, leaving = ?12, meta = ?13, \
-         request = ?14, sum = ?15";
+         request = ?14, sum = ?15, tab = ?16";
     let sum = slot_sum(key, slot);
     let lease = slot.lease.as_ref();
     let time = |pick: fn(&Lease) -> StoreTime| lease.map(|lease| pick(lease).as_millis().cast_signed());
@@ -155,6 +155,7 @@ pub(super) fn write_slot(db: &Connection, key: &Key, slot: &Slot) -> rusqlite::R
         lease.and_then(|lease| meta_text(&lease.meta)),
         lease.and_then(|lease| lease.request.as_deref()).map(request_text),
         sum,
+        lease.and_then(|lease| lease.tab.as_ref()).map(TabId::as_str),
     ])?;
     Ok(sum)
 }
@@ -182,6 +183,7 @@ fn parse_slot(row: &Row<'_>) -> Option<(Key, Slot, u32)> {
         None => None,
         Some(owner) => Some(Lease {
             owner: Owner::parse(owner).ok()?,
+            tab: parse_tab(row.get_ref(15).ok()?.as_str_or_null().ok()?)?,
             lease_id: lease_id(row, 4)?,
             fence: Fence::new(number(row, 5).ok()?).ok()?,
             acquired_at: time(6)?,
@@ -202,6 +204,9 @@ fn parse_slot(row: &Row<'_>) -> Option<(Key, Slot, u32)> {
     Some((key, slot, row.get(13).ok()?))
 }
 
+/// Stands before a tab in a checksum. A slot without one has the checksum that it had before there were tabs.
+const TAB_MARK: u64 = u64::from_le_bytes(*b"tab\0\0\0\0\0");
+
 /// The checksum of a slot's row.
 pub(super) fn slot_sum(key: &Key, slot: &Slot) -> u32 {
     let mut sum = Sum::new().text(key.as_str()).number(slot.seq).number(slot.vacant_since.as_millis());
@@ -216,6 +221,9 @@ pub(super) fn slot_sum(key: &Key, slot: &Slot) -> u32 {
             .number(lease.ttl.as_millis())
             .number(u64::from(lease.leaving));
         sum = lease.meta.iter().fold(sum, |sum, (name, value)| sum.text(name).text(value));
+        if let Some(tab) = &lease.tab {
+            sum = sum.number(TAB_MARK).text(tab.as_str());
+        }
         if let Some(request) = &lease.request {
             sum = sum.text(&request_text(request));
         }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
-use super::{Mode, disk, file, log, shared};
+use super::{Mode, disk, file, log, migrate, shared};
 use crate::clock::unix_millis;
 use crate::resident::Ending;
 use crate::{Error, Page, Range, Result, Retry};
@@ -25,7 +25,7 @@ pub const JUMP: u64 = 1 << 32;
 /// at most a second ago.
 pub fn peek(path: impl AsRef<Path>, range: &Range) -> Result<Page> {
     let path = &file::resolve(path.as_ref())?;
-    let mut db = file::connect_read_only(path)?;
+    let (mut db, _) = file::connect_read_only(path)?;
     let clock = crate::clock::SystemClock;
     let now = |header: &Header| {
         shared::running_clock(header, &clock).map_or(header.clock, |now| now.max(header.clock))
@@ -55,9 +55,9 @@ pub struct Checked {
 /// Looks at every page and every row of a file.
 pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
     let path = &file::resolve(path.as_ref())?;
-    let db = file::connect_read_only(path)?;
+    let (db, schema) = file::connect_read_only(path)?;
     let mut checked = Checked {
-        schema: file::SCHEMA,
+        schema,
         keys: 0,
         leases: 0,
         events: 0,
@@ -136,7 +136,7 @@ pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup
     let (path, target) = (path.as_ref(), target.as_ref());
     refuse_existing(target)?;
     log_problem(path).map_or(Ok(()), Err)?;
-    let db = file::connect_read_only(path)?;
+    let (db, _) = file::connect_read_only(path)?;
     let draft = file::begin_draft(target)?;
     let copied = copy_into(&db, &draft).and_then(|()| check(&draft));
     let made = copied.and_then(|checked| match checked.problems.first() {
@@ -192,12 +192,14 @@ pub struct Repaired {
 pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repaired> {
     let (backup, path) = (backup.as_ref(), &file::resolve(path.as_ref())?);
     let _lock = ModeLock::take(path, Mode::Exclusive, true, |_| Ok(()))?;
-    let from = salvage(&file::connect_read_only(backup)?);
+    let (db, schema) = file::connect_read_only(backup)?;
+    let from = salvage(&db, schema);
     if let Some(problem) = from.lost.first() {
         return Err(file::damaged(backup, problem));
     }
     // The file that is replaced may know of later fences than the backup does, if it can still be read.
-    let replaced = file::connect_read_only(path).map(|db| salvage(&db).last_fence()).unwrap_or(0);
+    let replaced =
+        file::connect_read_only(path).map(|(db, schema)| salvage(&db, schema).last_fence()).unwrap_or(0);
     replace(path, &from, from.last_fence().max(replaced), "before-restore")
 }
 
@@ -206,7 +208,7 @@ pub fn repair(path: impl AsRef<Path>, start_empty: bool) -> Result<Repaired> {
     let path = &file::resolve(path.as_ref())?;
     let _lock = ModeLock::take(path, Mode::Exclusive, false, |_| Ok(()))?;
     let mut found = match file::connect_read_only(path) {
-        Ok(db) => salvage(&db),
+        Ok((db, schema)) => salvage(&db, schema),
         Err(error @ Error::Newer { .. }) => return Err(error),
         Err(error) => Salvage { lost: vec![error.to_string()], ..Salvage::default() },
     };
@@ -254,7 +256,7 @@ impl Salvage {
     }
 }
 
-fn salvage(db: &Connection) -> Salvage {
+fn salvage(db: &Connection, schema: i64) -> Salvage {
     let mut found = Salvage::default();
     match rows::read_header(db) {
         Ok(header) => found.header = Some(header),
@@ -283,6 +285,11 @@ fn salvage(db: &Connection) -> Salvage {
         found.jobs.iter().fold(0_u64, |sum, (key, job)| sum.wrapping_add(u64::from(rows::job_sum(key, job))));
     if found.lost.is_empty() && found.header.as_ref().is_some_and(|header| header.job_sums != sums) {
         found.lost.push("some jobs are missing".into());
+    }
+    if schema < file::SCHEMA {
+        // Only now: the checksums are over what the file holds.
+        let slots = std::mem::take(&mut found.slots).into_iter();
+        found.slots = slots.map(|(key, slot)| (key.clone(), migrate::with_tab(&key, slot))).collect();
     }
     found
 }

@@ -4,7 +4,7 @@
 //! caller gets its own back. The rules compare ids and nothing else, so they do not notice.
 
 use leasehold_core::job::{JobCommand, JobOutcome};
-use leasehold_core::lease::{Bid, Claim, Lease, Request};
+use leasehold_core::lease::{Bid, Claim, Lease, Proof, Request};
 use leasehold_core::{Command, LeaseId, Outcome, Slot};
 use sha2::{Digest, Sha256};
 
@@ -59,13 +59,18 @@ impl Veil {
     pub(super) fn command(&mut self, command: Command) -> Command {
         match command {
             Command::Acquire(bid) => Command::Acquire(self.bid(bid)),
+            Command::AcquireInTab(bid) => Command::AcquireInTab(self.bid(bid)),
             Command::Renew { claim, ttl } => Command::Renew { claim: self.claim(claim), ttl },
             Command::Release(claim) => Command::Release(self.claim(claim)),
-            Command::SoftRelease { claim, grace } => Command::SoftRelease { claim: self.claim(claim), grace },
+            Command::SoftRelease { lease_id, grace } => {
+                Command::SoftRelease { lease_id: self.id(lease_id), grace }
+            }
             Command::Resume { claim, next } => {
                 Command::Resume { claim: self.claim(claim), next: self.id(next) }
             }
-            Command::TakeOver { seen, bid, reason } => Command::TakeOver { seen, bid: self.bid(bid), reason },
+            Command::TakeOver { seen, bid, reason, right } => {
+                Command::TakeOver { seen, bid: self.bid(bid), reason, right }
+            }
             Command::RequestHandover { seen, bid, on_silence, countdown, patience } => {
                 Command::RequestHandover { seen, bid: self.bid(bid), on_silence, countdown, patience }
             }
@@ -75,7 +80,7 @@ impl Veil {
             Command::AnswerHandover { claim, request, hand_over } => {
                 Command::AnswerHandover { claim: self.claim(claim), request, hand_over }
             }
-            Command::Withdraw { lease_id } => Command::Withdraw { lease_id: self.id(lease_id) },
+            Command::Withdraw { lease_id, owner } => Command::Withdraw { lease_id: self.id(lease_id), owner },
             Command::ForceRelease { .. } | Command::Check { .. } | Command::Settle => command,
         }
     }
@@ -101,7 +106,15 @@ impl Veil {
     }
 
     fn claim(&mut self, claim: Claim) -> Claim {
-        Claim { lease_id: self.id(claim.lease_id), ..claim }
+        match claim {
+            Claim::Proof(Proof { lease_id, fence }) => {
+                Claim::Proof(Proof { lease_id: self.id(lease_id), fence })
+            }
+            Claim::Holder { lease_id, owner, fence } => {
+                Claim::Holder { lease_id: self.id(lease_id), owner, fence }
+            }
+            Claim::Tab { .. } => claim,
+        }
     }
 
     fn id(&mut self, own: LeaseId) -> LeaseId {
@@ -187,8 +200,9 @@ mod tests {
     fn the_caller_gets_its_own_id_back_and_nobody_elses() {
         let (own, other) = (LeaseId::from_random([1; 16]), LeaseId::from_random([2; 16]));
         let mut veil = Veil::default();
-        let Command::Withdraw { lease_id: mut veiled } = veil.command(Command::Withdraw { lease_id: own })
-        else {
+        let owner = leasehold_core::Owner::parse("anna").unwrap();
+        let withdraw = Command::Withdraw { lease_id: own, owner };
+        let Command::Withdraw { lease_id: mut veiled, .. } = veil.command(withdraw) else {
             panic!("another command")
         };
         assert_ne!(veiled, own);

@@ -13,7 +13,7 @@ use gcloud_sdk::google::firestore::v1::Value;
 use gcloud_sdk::google::firestore::v1::value::ValueType;
 use leasehold_core::job::{Job, JobText, Record, Status};
 use leasehold_core::lease::{Context, Lease, LossReason, REMEMBERED};
-use leasehold_core::{Decision, Fence, LeaseId, Owner, Slot, StoreTime, Ttl};
+use leasehold_core::{Decision, Fence, LeaseId, Owner, Slot, StoreTime, TabId, Ttl};
 use serde_json::json;
 
 use super::attempt::{self, Veil};
@@ -172,6 +172,7 @@ fn state_text(after: &Record, ended: &[Ending]) -> String {
         "renewedAt": lease.map(|lease| millis(lease.renewed_at)),
         "ttl": lease.map(|lease| lease.ttl.as_millis()),
         "leaving": lease.is_some_and(|lease| lease.leaving),
+        "tab": lease.and_then(|lease| lease.tab.as_ref()).map(TabId::as_str),
         "meta": lease.and_then(|lease| columns::meta_text(&lease.meta)),
         "request": lease.and_then(|lease| lease.request.as_deref().map(columns::request_text)),
         "job": after.job.as_ref().map(|job| {
@@ -291,6 +292,7 @@ impl Reader<'_> {
         }
         Some(Lease {
             owner: Owner::parse(said).ok()?,
+            tab: columns::parse_tab(state.text("tab"))?,
             lease_id,
             fence: self.fence()?,
             acquired_at: state.time("/acquiredAt")?,
@@ -308,6 +310,7 @@ impl Reader<'_> {
         let seen = self.field(&self.names.heartbeat_at).and_then(values::time_of).unwrap_or(StoreTime::ZERO);
         Lease {
             owner,
+            tab: None,
             lease_id: attempt::foreign(),
             fence: self.fence().unwrap_or(NOBODYS),
             acquired_at: seen,

@@ -107,6 +107,18 @@ impl Firestore {
     }
 }
 
+/// Refuses what names a lease by its tab: a document has only the hash of a lease id, which cannot be given again, and the
+/// lock of another program has an owner that anybody may be called like.
+fn needs_lease_id(command: &Command) -> Result<()> {
+    let by_tab = matches!(command, Command::AcquireInTab(_))
+        || matches!(command.claim(), Some(leasehold_core::Claim::Tab { .. }));
+    if !by_tab {
+        return Ok(());
+    }
+    let rule = "a Firestore document is claimed by a lease id, not by a tab";
+    Err(leasehold_core::Invalid::new("claim", "(by tab)", rule, "send the lease id of the lock").into())
+}
+
 fn broken_off() -> Error {
     Error::Unavailable { what: "a call to Firestore was broken off".to_owned(), retry: Retry::Unknown }
 }
@@ -244,6 +256,7 @@ impl Inner {
 impl JobStore for Firestore {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
         let document = self.0.url.document(key)?;
+        needs_lease_id(&command)?;
         self.retried(|inner| inner.apply(document.clone(), key.clone(), command.clone())).await
     }
 

@@ -3,11 +3,11 @@
 use leasehold_core::event::Event;
 use leasehold_core::job::{Job, JobText};
 use leasehold_core::lease::{Lease, LossReason};
-use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
+use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime, TabId};
 use serde_json::{Map, Value, json};
 
 use super::trouble::{Trouble, TroubleResult};
-use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, request_text, ttl};
+use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, parse_tab, request_text, ttl};
 
 pub(super) fn slot_row(key: &Key, slot: &Slot) -> Value {
     let mut row = json!({
@@ -25,6 +25,7 @@ pub(super) fn slot_row(key: &Key, slot: &Slot) -> Value {
 fn add_lease(row: &mut Map<String, Value>, lease: &Lease) {
     let columns = [
         ("owner", json!(lease.owner.as_str())),
+        ("tab", json!(lease.tab.as_ref().map(TabId::as_str))),
         ("lease_id", json!(lease.lease_id.reveal())),
         ("fence", json!(lease.fence.get())),
         ("acquired_at", json!(lease.acquired_at.as_millis())),
@@ -48,6 +49,7 @@ fn parse_slot(text: &str) -> Option<(Key, Slot)> {
         None => None,
         Some(owner) => Some(Lease {
             owner: Owner::parse(owner).ok()?,
+            tab: parse_tab(row.text("tab"))?,
             lease_id: LeaseId::parse(row.text("lease_id")?).ok()?,
             fence: Fence::new(row.number("fence")?).ok()?,
             acquired_at: row.time("acquired_at")?,

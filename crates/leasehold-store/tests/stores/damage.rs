@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::job::JobText;
-use leasehold_core::lease::{Bid, Claim, LossReason, OnSilence};
+use leasehold_core::lease::{Bid, LossReason, OnSilence};
 use leasehold_core::{Command, Job, JobCommand, JobOutcome, Key, Outcome, Slot};
 use leasehold_store::clock::ManualClock;
 use leasehold_store::{Embedded, Error, JobStore, Mode, Result, Retry, Store, embedded};
@@ -121,9 +121,9 @@ async fn add_jobs(store: &Embedded, count: u64) -> Vec<(Key, Job)> {
             else {
                 panic!("a new job was refused")
             };
-            let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
+            let claim = lease.proof();
             let result = text("done ".repeat(50));
-            job = store.apply_job(&key, JobCommand::Complete { claim, result }).await.unwrap();
+            job = store.apply_job(&key, JobCommand::Complete { claim: claim.into(), result }).await.unwrap();
         }
         jobs.push((key, job.record.job.unwrap()));
     }
@@ -220,10 +220,10 @@ fn a_newer_schema_is_refused_with_both_numbers() {
         let bytes = fs::read(&scene.path).unwrap();
         for mode in MODES {
             let error = open(&scene.path, mode).err().unwrap();
-            assert!(matches!(error, Error::Newer { found: 99, known: 1, .. }), "{error:?}");
+            assert!(matches!(error, Error::Newer { found: 99, known: 2, .. }), "{error:?}");
             let message = error.to_string();
             assert!(
-                message.contains("99") && message.contains("up to 1") && message.contains("upgrade"),
+                message.contains("99") && message.contains("up to 2") && message.contains("upgrade"),
                 "{message}"
             );
             assert!(fs::read(&scene.path).unwrap() == bytes, "{journal}");
@@ -972,8 +972,7 @@ async fn law_12_events_that_end_no_lease_are_bounded_in_the_file_too() {
     let store = Arc::new(open(&path, Mode::Exclusive).unwrap());
     let (key, bid) = (key("a"), bid("anna", 1, HOUR));
     let lease = must_acquire(store.as_ref(), &key, &bid).await;
-    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-    let leave = Command::SoftRelease { claim, grace: leasehold_core::Ttl::MIN };
+    let leave = Command::SoftRelease { lease_id: lease.lease_id, grace: leasehold_core::Ttl::MIN };
     let come_back = Command::Acquire(bid);
     const PAIRS: usize = 400;
     let most = leasehold_store::EVENTS_KEPT + 2 * 1_000;

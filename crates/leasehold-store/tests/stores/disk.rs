@@ -6,7 +6,7 @@ use std::process::{Command as Process, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::Bid;
 use leasehold_core::{Command, Key, Outcome, Slot};
 use leasehold_store::clock::ManualClock;
 use leasehold_store::{Embedded, Error, JobStore, Mode, Retry, Store, embedded};
@@ -188,8 +188,8 @@ async fn law_10_nobody_loses_a_lease_because_the_disk_was_full() {
     let (held, short) = (key("held"), bid("ben", 1_000_000, Duration::from_secs(30)));
     let lease = must_acquire(&store, &held, &short).await;
     fill(&store).await;
-    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-    let renew = Command::Renew { claim, ttl: None };
+    let claim = lease.proof();
+    let renew = Command::Renew { claim: claim.into(), ttl: None };
     let mut refused = 0;
     for _ in 0..60 {
         clock.advance(Duration::from_secs(1));

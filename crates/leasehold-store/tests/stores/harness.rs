@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::lease::{Bid, Claim, Lease};
+use leasehold_core::lease::{Bid, Lease};
 use leasehold_core::{Command, Key, LeaseId, Meta, Outcome, Owner, Slot, Ttl};
 use leasehold_store::clock::ManualClock;
 use leasehold_store::conformance::{HARNESS_LEASES_PER_OWNER, Harness, JobHarness, Restart};
@@ -181,7 +181,7 @@ pub fn bid(owner: &str, id: u64, ttl: Duration) -> Bid {
     let mut bytes = [7; 16];
     bytes[..8].copy_from_slice(&id.to_le_bytes());
     let (owner, ttl) = (Owner::parse(owner).unwrap(), Ttl::new(ttl).unwrap());
-    Bid { lease_id: LeaseId::from_random(bytes), owner, ttl, meta: Meta::default() }
+    Bid { tab: None, lease_id: LeaseId::from_random(bytes), owner, ttl, meta: Meta::default() }
 }
 
 /// A meta of about this many bytes.
@@ -201,8 +201,8 @@ pub async fn must_acquire(store: &dyn Store, key: &Key, bid: &Bid) -> Lease {
 }
 
 pub async fn must_release(store: &dyn Store, key: &Key, lease: &Lease) {
-    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-    let outcome = store.apply(key, Command::Release(claim)).await.unwrap().outcome;
+    let claim = lease.proof();
+    let outcome = store.apply(key, Command::Release(claim.into())).await.unwrap().outcome;
     assert_eq!(outcome, Outcome::Released);
 }
 

@@ -14,6 +14,7 @@ mod disk;
 mod firestore;
 mod harness;
 mod laws;
+mod migration;
 mod postgres;
 mod processes;
 mod waiting;

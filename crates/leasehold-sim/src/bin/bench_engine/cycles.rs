@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use leasehold_core::lease::{Bid, Claim};
+use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::{Command, Key, LeaseId, Meta, Outcome, Owner, Ttl};
 use leasehold_sim::lease_ids::lease_id;
 use leasehold_store::{Embedded, JobStore};
@@ -94,18 +94,18 @@ async fn cycle(store: &Embedded, key: &Key, owner: &Owner, lease_id: LeaseId) ->
         Outcome::Granted { lease, .. } => lease.fence,
         other => bail!("{key} was not granted: {other:?}"),
     };
-    let claim = Claim { lease_id, fence };
+    let claim = Proof { lease_id, fence };
     // With another TTL: a renewal in the millisecond of the acquire would change nothing, and what changes nothing might
     // not have to be synced.
     let ttl = Some(Ttl::new(Duration::from_millis(31_000))?);
-    store.apply(key, Command::Renew { claim, ttl }).await?;
-    store.apply(key, Command::Release(claim)).await?;
+    store.apply(key, Command::Renew { claim: claim.into(), ttl }).await?;
+    store.apply(key, Command::Release(claim.into())).await?;
     Ok(())
 }
 
 pub fn bid(lease_id: LeaseId, owner: &Owner, ttl_ms: u64) -> Result<Bid> {
     let ttl = Ttl::new(Duration::from_millis(ttl_ms))?;
-    Ok(Bid { lease_id, owner: owner.clone(), ttl, meta: Meta::default() })
+    Ok(Bid { tab: None, lease_id, owner: owner.clone(), ttl, meta: Meta::default() })
 }
 
 /// The time that so many percent stay below, in milliseconds.

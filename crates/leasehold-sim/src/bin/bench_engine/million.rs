@@ -177,7 +177,7 @@ async fn acquire_and_release(store: &Embedded, caller: u64, number: u64) -> Resu
     if !matches!(applied.outcome, Outcome::Granted { .. }) {
         bail!("{key} was not granted: {:?}", applied.outcome);
     }
-    store.apply(&key, Command::Withdraw { lease_id }).await?;
+    store.apply(&key, Command::Withdraw { lease_id, owner }).await?;
     Ok(took)
 }
 

@@ -13,7 +13,7 @@ use gcloud_sdk::google::firestore::v1::ArrayValue;
 use gcloud_sdk::google::firestore::v1::value::ValueType;
 use gcloud_sdk::prost_types::Timestamp;
 use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::{Command, Key, LeaseId, Outcome, StoreTime};
 use leasehold_store::clock::unix_millis;
 use leasehold_store::conformance::JobHarness;
@@ -66,9 +66,9 @@ impl Bench {
     }
 
     /// Acquires what is to be had, and answers what proves it.
-    async fn must_acquire(&self, path: &str, owner: &str, id: u64) -> Claim {
+    async fn must_acquire(&self, path: &str, owner: &str, id: u64) -> Proof {
         match self.acquire(path, owner, id).await {
-            JobOutcome::Acquired { lease, .. } => Claim { lease_id: lease.lease_id, fence: lease.fence },
+            JobOutcome::Acquired { lease, .. } => lease.proof(),
             other => panic!("{path} was not acquired: {other:?}"),
         }
     }
@@ -235,7 +235,7 @@ async fn only_our_fields_are_written_and_the_lease_id_is_not_among_them() {
         panic!("no text")
     };
     assert!(expires_at.len() == 24 && expires_at.ends_with('Z'), "{expires_at}");
-    let complete = JobCommand::Complete { claim, result: result("done") };
+    let complete = JobCommand::Complete { claim: claim.into(), result: result("done") };
     assert_eq!(bench.job("analyses/42", complete).await.outcome, JobOutcome::Completed);
     let after = bench.raw.get("analyses/42").await;
     for (name, value) in &own {
@@ -273,9 +273,9 @@ async fn law_05_a_lock_that_another_program_took_since_is_not_ours_any_more() {
         let taken = fields([("lockOwner", text(owner)), ("lockExpiresAt", text(&iso(600)))]);
         bench.raw.put(&path, taken.clone()).await;
         for command in [
-            JobCommand::Refresh { claim, ttl: None },
-            JobCommand::Release(claim),
-            JobCommand::Complete { claim, result: result("late") },
+            JobCommand::Refresh { claim: claim.into(), ttl: None },
+            JobCommand::Release(claim.into()),
+            JobCommand::Complete { claim: claim.into(), result: result("late") },
         ] {
             let outcome = bench.job(&path, command).await.outcome;
             assert!(
@@ -410,7 +410,7 @@ async fn job_a_complete_that_is_cut_off_is_done_once() {
         let path = format!("analyses/cut-{number}");
         bench.raw.put(&path, fields([("status", text("NEW"))])).await;
         let claim = bench.must_acquire(&path, "w1", number).await;
-        let complete = JobCommand::Complete { claim, result: result("42") };
+        let complete = JobCommand::Complete { claim: claim.into(), result: result("42") };
         proxy.cut(cut, 1);
         let key = Key::parse(&format!("job/{path}")).unwrap();
         let error = bench.store.apply_job(&key, complete.clone()).await.unwrap_err();
@@ -427,11 +427,12 @@ async fn a_command_that_nobody_waits_for_any_more_leaves_no_lock() {
     let (store, key) = (harness.job_store(), key("dropped"));
     store.read(&key).await.unwrap();
     for number in 0..12_u64 {
-        let lease_id = bid("anna", number, TTL).lease_id;
-        let acquire = store.apply(&key, Command::Acquire(bid("anna", number, TTL)));
+        let bid = bid("anna", number, TTL);
+        let withdraw = Command::Withdraw { lease_id: bid.lease_id, owner: bid.owner.clone() };
+        let acquire = store.apply(&key, Command::Acquire(bid));
         // Given up at some point between the first and the last byte.
         let _ = timeout(Duration::from_millis(number), acquire).await;
-        let withdrawn = timeout(DEADLINE, store.apply(&key, Command::Withdraw { lease_id })).await;
+        let withdrawn = timeout(DEADLINE, store.apply(&key, withdraw)).await;
         assert_eq!(withdrawn.expect("the document is still locked").unwrap().outcome, Outcome::Withdrawn);
     }
     assert_eq!(store.read(&key).await.unwrap().slot.lease, None);
@@ -464,7 +465,7 @@ async fn the_reading_of_a_document_gives_nobodys_secret_away() {
     store.apply(&key, Command::Acquire(bid)).await.unwrap();
     let seen = store.read(&key).await.unwrap().slot.lease.unwrap();
     assert_ne!(seen.lease_id, secret);
-    let claim = Claim { lease_id: seen.lease_id, fence: seen.fence };
-    let outcome = store.apply(&key, Command::Release(claim)).await.unwrap().outcome;
+    let claim = seen.proof();
+    let outcome = store.apply(&key, Command::Release(claim.into())).await.unwrap().outcome;
     assert!(matches!(outcome, Outcome::Lost { .. }), "what a reader sees proves nothing: {outcome:?}");
 }

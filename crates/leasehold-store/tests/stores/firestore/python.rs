@@ -65,9 +65,9 @@ async fn a_worker_in_python_and_one_in_rust_keep_each_other_out() {
     let claim = rust.must_acquire(path, "w1", 2).await;
     assert_eq!(python.ask("acquire", path, "py").await["reason"], "locked");
     assert_eq!(python.ask("release", path, "py").await["released"], false, "it is not its own");
-    let refreshed = rust.job(path, JobCommand::Refresh { claim, ttl: None }).await.outcome;
+    let refreshed = rust.job(path, JobCommand::Refresh { claim: claim.into(), ttl: None }).await.outcome;
     assert!(matches!(refreshed, JobOutcome::Refreshed(_)), "{refreshed:?}");
-    assert_eq!(rust.job(path, JobCommand::Release(claim)).await.outcome, JobOutcome::Released);
+    assert_eq!(rust.job(path, JobCommand::Release(claim.into())).await.outcome, JobOutcome::Released);
 
     assert_eq!(python.ask("acquire", path, "py").await["acquired"], true);
     python.ask("finish", path, "py").await;
@@ -82,7 +82,7 @@ async fn a_worker_in_python_and_one_in_rust_keep_each_other_out() {
 
     rust.raw.put("analyses/other", own).await;
     let claim = rust.must_acquire("analyses/other", "w1", 4).await;
-    let complete = JobCommand::Complete { claim, result: super::result("42") };
+    let complete = JobCommand::Complete { claim: claim.into(), result: super::result("42") };
     assert_eq!(rust.job("analyses/other", complete).await.outcome, JobOutcome::Completed);
     assert_eq!(python.ask("acquire", "analyses/other", "py").await["reason"], "already_finished");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_core::lease::Claim;
+use leasehold_core::lease::Proof;
 use leasehold_core::{Command, Fence, Key, Outcome};
 use leasehold_store::conformance::{JobHarness, Restart};
 use leasehold_store::{JobStore, Postgres, Retry};
@@ -67,11 +67,11 @@ async fn work(store: Arc<Postgres>, load: Arc<Load>, number: u64) {
         };
         assert!(last.is_none_or(|last| fence > last), "{key}: {fence} after {last:?}");
         last = Some(fence);
-        let claim = Claim { lease_id, fence };
-        let renewed = send(&store, &key, Command::Renew { claim, ttl: None }).await;
+        let claim = Proof { lease_id, fence };
+        let renewed = send(&store, &key, Command::Renew { claim: claim.into(), ttl: None }).await;
         assert!(matches!(renewed, Outcome::Renewed(_)), "{key}: a grant is gone: {renewed:?}");
         // Repeated because nobody knew whether it was done, it finds the lease gone.
-        let released = send(&store, &key, Command::Release(claim)).await;
+        let released = send(&store, &key, Command::Release(claim.into())).await;
         assert!(
             matches!(released, Outcome::Released | Outcome::Lost { held: None, .. }),
             "{key}: {released:?}"

@@ -3,12 +3,11 @@
 pub mod harness;
 mod killed;
 mod proxy;
-mod server;
+pub mod server;
 mod tls;
 
 use std::time::Duration;
 
-use leasehold_core::lease::Claim;
 use leasehold_core::{Command, EventKind, Outcome, Position};
 use leasehold_store::conformance::{Harness, JobHarness, Restart};
 use leasehold_store::{Error, Feed, JobStore, Postgres, Range, Retry, Store, open};
@@ -53,8 +52,8 @@ async fn a_command_takes_two_round_trips_and_a_look_takes_one() {
     proxy.trips();
     let lease = must_acquire(&store, &key, &bid).await;
     assert_eq!(proxy.trips(), 2, "a grant");
-    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-    store.apply(&key, Command::Renew { claim, ttl: None }).await.unwrap();
+    let claim = lease.proof();
+    store.apply(&key, Command::Renew { claim: claim.into(), ttl: None }).await.unwrap();
     assert_eq!(proxy.trips(), 2, "a renewal");
     acquire(&store, &key, &crate::harness::bid("ben", 2, TTL)).await;
     assert_eq!(proxy.trips(), 2, "a refusal");
@@ -98,8 +97,9 @@ async fn a_store_connects_again_by_itself() {
     let lease = must_acquire(&store, &key, &bid("anna", 1, TTL)).await;
     for _ in 0..5 {
         proxy.cut_all();
-        let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-        let outcome = store.apply(&key, Command::Renew { claim, ttl: None }).await.unwrap().outcome;
+        let claim = lease.proof();
+        let outcome =
+            store.apply(&key, Command::Renew { claim: claim.into(), ttl: None }).await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::Renewed(_)), "{outcome:?}");
     }
 }
@@ -134,8 +134,8 @@ async fn a_command_that_nobody_waits_for_any_more_leaves_no_lock() {
         // Given up at some point between the first and the last byte.
         let patience = Duration::from_micros(number * 50);
         let _ = timeout(patience, store.apply(&key, Command::Acquire(bid.clone()))).await;
-        let withdrawn =
-            timeout(DEADLINE, store.apply(&key, Command::Withdraw { lease_id: bid.lease_id })).await;
+        let withdraw = Command::Withdraw { lease_id: bid.lease_id, owner: bid.owner };
+        let withdrawn = timeout(DEADLINE, store.apply(&key, withdraw)).await;
         assert_eq!(withdrawn.expect("the key is still locked").unwrap().outcome, Outcome::Withdrawn);
     }
     assert_eq!(store.read(&key).await.unwrap().slot.lease, None);
@@ -169,8 +169,9 @@ async fn law_10_restarting_one_server_of_two_changes_nothing() {
     let one = harness.another();
     for store in [&one, &other] {
         for (key, lease) in [(&key, &lease), (&key_too, &lease_too)] {
-            let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-            let outcome = store.apply(key, Command::Renew { claim, ttl: None }).await.unwrap().outcome;
+            let claim = lease.proof();
+            let outcome =
+                store.apply(key, Command::Renew { claim: claim.into(), ttl: None }).await.unwrap().outcome;
             assert!(
                 matches!(&outcome, Outcome::Renewed(renewed) if renewed.fence == lease.fence),
                 "{outcome:?}"
@@ -342,8 +343,8 @@ async fn renewals_notify_nobody_and_events_bring_key_and_sequence_only() {
     client.batch_execute("LISTEN leasehold").await.unwrap();
     let (store, key) = (harness.store(), key("notified"));
     let lease = must_acquire(&*store, &key, &bid("anna", 1, TTL)).await;
-    let claim = Claim { lease_id: lease.lease_id, fence: lease.fence };
-    store.apply(&key, Command::Renew { claim, ttl: None }).await.unwrap();
+    let claim = lease.proof();
+    store.apply(&key, Command::Renew { claim: claim.into(), ttl: None }).await.unwrap();
     must_release(&*store, &key, &lease).await;
     assert_eq!(heard.recv().await.unwrap(), "1 run/notified");
     assert_eq!(heard.recv().await.unwrap(), "2 run/notified");

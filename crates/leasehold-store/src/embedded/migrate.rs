@@ -1,0 +1,105 @@
+//! Files of an older schema: how they are read as they are, and how they are brought up to date.
+//!
+//! A file is brought up to date in one transaction, by a process that has it alone, and only after every row of it has
+//! turned out to be in order. Looking at a file ([`super::check`], [`super::backup`], …) changes nothing: it reads an old
+//! one through [`OLD_VIEW`].
+//!
+//! | schema | what is new |
+//! |---|---|
+//! | 1 | |
+//! | 2 | the tab of a holder has a column of its own; it was an entry of `meta` |
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use leasehold_core::lease::Lease;
+use leasehold_core::{Key, Meta, Slot, TabId};
+use rusqlite::Connection;
+
+use super::rows::RowError;
+use super::{disk, file, rows};
+use crate::Result;
+
+/// How a file of schema 1 describes its slots.
+pub(super) const OLD_SLOT: &str = "CREATE TABLE slot (
+  key TEXT PRIMARY KEY, seq INTEGER NOT NULL, vacant_since INTEGER NOT NULL, due_at INTEGER,
+  owner TEXT, lease_id BLOB, fence INTEGER, acquired_at INTEGER, renewed_at INTEGER, expires_at INTEGER,
+  ttl_ms INTEGER, leaving INTEGER, meta TEXT, request TEXT, sum INTEGER NOT NULL
+) WITHOUT ROWID";
+
+/// Lets a file of schema 1 be read as if it had all columns, for as long as a connection to it lasts.
+pub(super) const OLD_VIEW: &str = "CREATE TEMP VIEW slot AS SELECT *, NULL AS tab FROM main.slot";
+
+/// The entry of `meta` that was the tab.
+const TAB: &str = "tab";
+
+/// The doors whose holders had tabs.
+const DOOR: &str = "doc";
+
+/// Brings the file up to date, if it is there and old. The caller has it alone.
+pub(super) fn bring_up_to_date(path: &Path) -> Result<()> {
+    if schema_on_disk(path).is_none_or(|schema| schema >= file::SCHEMA) {
+        return Ok(());
+    }
+    // What the log holds may be newer than the file itself.
+    let (mut db, schema) = file::connect_to_any(path)?;
+    if schema >= file::SCHEMA {
+        return Ok(());
+    }
+    let was_in_use = rewrite(&mut db).map_err(|error| file::row_trouble(path, error))?;
+    let finish = || {
+        file::checkpoint(&db)?;
+        if was_in_use { Ok(()) } else { file::end_orderly(&db) }
+    };
+    finish().map_err(|error| file::trouble(path, &error))?;
+    tracing::info!(path = %path.display(), schema = file::SCHEMA, "the file was brought up to date");
+    Ok(())
+}
+
+/// What the file itself says of its schema; `None` when it cannot be read, which is for others to deal with.
+fn schema_on_disk(path: &Path) -> Option<i64> {
+    let mut start = Vec::new();
+    fs::File::open(path).ok()?.take(64).read_to_end(&mut start).ok()?;
+    let version: [u8; 4] = start.get(60..64)?.try_into().ok()?;
+    Some(i64::from(u32::from_be_bytes(version)))
+}
+
+/// Writes all slots anew; answers whether the file was in use when its process ended.
+fn rewrite(db: &mut Connection) -> std::result::Result<bool, RowError> {
+    let (mut header, _) = disk::load_rows(db)?;
+    let slots = disk::load_slots(db, &header)?;
+    let transaction = db.transaction()?;
+    transaction.execute_batch("DROP VIEW temp.slot; DROP TABLE main.slot")?;
+    transaction.execute_batch(file::CREATE_SLOT)?;
+    header.slot_sums = 0;
+    for (key, slot) in slots {
+        let sum = rows::write_slot(&transaction, &key, &with_tab(&key, slot))?;
+        header.slot_sums = header.slot_sums.wrapping_add(u64::from(sum));
+    }
+    rows::write_header(&transaction, &header)?;
+    transaction.pragma_update(None, "user_version", file::SCHEMA)?;
+    transaction.commit()?;
+    Ok(header.in_use)
+}
+
+/// A slot of an old file, with the tabs where they belong.
+pub(super) fn with_tab(key: &Key, mut slot: Slot) -> Slot {
+    if let Some(lease) = slot.lease.as_mut().filter(|_| key.door() == DOOR) {
+        let Lease { tab, meta, request, .. } = lease;
+        take_out(meta, tab);
+        if let Some(request) = request {
+            take_out(&mut request.bid.meta, &mut request.bid.tab);
+        }
+    }
+    slot
+}
+
+/// Moves the tab from where it stood. An entry of that name that is no tab stays: no server has written it.
+fn take_out(meta: &mut Meta, tab: &mut Option<TabId>) {
+    let Some(Ok(found)) = meta.get(TAB).map(TabId::parse_optional) else { return };
+    let rest = meta.iter().filter(|(name, _)| *name != TAB);
+    if let Ok(rest) = Meta::new(rest.map(|(name, value)| (name.to_owned(), value.to_owned()))) {
+        (*tab, *meta) = (found, rest);
+    }
+}

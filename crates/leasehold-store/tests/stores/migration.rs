@@ -1,0 +1,257 @@
+//! Stores that the version before made are brought up to date when they are opened, and nothing in them is lost.
+//! `tests/fixtures/README.md` says how they were made.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use leasehold_core::lease::{Bid, Claim, LossReason};
+use leasehold_core::{
+    Command, EventKind, Key, LeaseId, Meta, Outcome, Owner, Position, Proof, Reason, Right, Slot, TabId, Ttl,
+};
+use leasehold_store::clock::ManualClock;
+use leasehold_store::embedded::{self, Embedded};
+use leasehold_store::{Error, Feed, JobStore, Mode, Postgres, Range, Store};
+
+use crate::postgres::server::server;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+
+fn lease_id(number: u8) -> LeaseId {
+    LeaseId::parse(&format!("00000000-0000-4000-8000-0000000000{number:02}")).unwrap()
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::parse(name).unwrap()
+}
+
+fn tab(tab: &str) -> Option<TabId> {
+    TabId::parse_optional(tab).unwrap()
+}
+
+fn doc(name: &str) -> Key {
+    Key::parse(&format!("doc/{name}")).unwrap()
+}
+
+fn by_tab(name: &str, tab_id: &str) -> Claim {
+    Claim::Tab { owner: owner(name), tab: tab(tab_id) }
+}
+
+async fn slot(store: &dyn Store, key: &Key) -> Slot {
+    store.read(key).await.unwrap().slot
+}
+
+async fn renew(store: &dyn Store, name: &str, claim: Claim) -> Outcome {
+    store.apply(&doc(name), Command::Renew { claim, ttl: None }).await.unwrap().outcome
+}
+
+/// What every one of them holds: `minutes` with a request, `plan`, and the job.
+async fn check_common(store: &dyn Store) {
+    let minutes = slot(store, &doc("minutes")).await.lease.unwrap();
+    let name = |meta: &Meta| meta.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" ");
+    assert_eq!((&minutes.owner, &minutes.tab), (&owner("user-a"), &tab("tab-1")));
+    assert_eq!(name(&minutes.meta), "name=Anna", "the tab is not shown any more");
+    let request = minutes.request.as_deref().unwrap();
+    assert_eq!((&request.bid.owner, &request.bid.tab), (&owner("user-b"), &tab("tab-b")));
+    assert_eq!((name(&request.bid.meta), request.bid.lease_id), ("name=Ben".to_owned(), lease_id(10)));
+    let plan = slot(store, &doc("plan")).await.lease.unwrap();
+    assert_eq!((plan.tab, name(&plan.meta)), (None, "name=Anna".to_owned()), "`-` was no tab");
+    for (claim, is_own) in [
+        (by_tab("user-a", "tab-1"), true),
+        (Claim::Holder { lease_id: lease_id(1), owner: owner("user-a"), fence: None }, true),
+        (Claim::Proof(Proof { lease_id: lease_id(1), fence: minutes.fence }), true),
+        (by_tab("user-a", "-"), false),
+        (by_tab("user-b", "tab-1"), false),
+    ] {
+        let outcome = renew(store, "minutes", claim.clone()).await;
+        assert_eq!(matches!(outcome, Outcome::Renewed(_)), is_own, "{claim:?}: {outcome:?}");
+    }
+    let outcome = renew(store, "plan", by_tab("user-a", "-")).await;
+    assert!(matches!(outcome, Outcome::Renewed(_)), "{outcome:?}");
+    let job = slot(store, &Key::parse("job/analyses/42").unwrap()).await.lease.unwrap();
+    assert_eq!((job.tab, job.lease_id, name(&job.meta)), (None, lease_id(8), "name=worker-1".to_owned()));
+}
+
+/// The rest: other holders, an ended lease id, the events as they were told, and fences that go on growing.
+async fn check_all(store: &dyn Store) {
+    check_common(store).await;
+    let page = store.list(&Range::prefix("doc/")).await.unwrap();
+    let held: Vec<_> = page.slots.iter().map(|(key, _)| key.name().to_owned()).collect();
+    assert_eq!(held, ["agenda", "leaving", "minutes", "plan", "taken"]);
+    assert!(slot(store, &doc("leaving")).await.lease.unwrap().leaving);
+    let outcome = renew(store, "taken", by_tab("user-b", "tab-b")).await;
+    assert!(matches!(outcome, Outcome::Renewed(_)), "{outcome:?}");
+    let bid = Bid {
+        lease_id: lease_id(4),
+        owner: owner("user-a"),
+        tab: tab("tab-1"),
+        ttl: Ttl::from_secs(30).unwrap(),
+        meta: Meta::default(),
+    };
+    let late = store.apply(&doc("released"), Command::Acquire(bid.clone())).await.unwrap().outcome;
+    assert!(matches!(late, Outcome::Lost { because: LossReason::Released, .. }), "{late:?}");
+    let Feed::Events(events) = store.events(Position(0), 100).await.unwrap() else { panic!("a gap") };
+    let old_tab = events.iter().find_map(|published| match &published.event.kind {
+        EventKind::Granted { meta, .. } if published.event.key == doc("minutes") => meta.get("tab"),
+        _ => None,
+    });
+    assert_eq!((events.len(), old_tab), (14, Some("tab-1")), "what was told once stays as it was told");
+    let before = slot(store, &doc("agenda")).await.lease.unwrap().fence;
+    let largest = events.iter().map(|published| published.event.fence).max().unwrap();
+    let (bid, reason) = (Bid { lease_id: lease_id(11), ..bid }, Reason::default());
+    let take = Command::TakeOver { seen: before, bid, reason, right: Right::Force };
+    match store.apply(&doc("agenda"), take).await.unwrap().outcome {
+        Outcome::Granted { lease, .. } => assert!(lease.fence > largest),
+        other => panic!("{other:?}"),
+    }
+}
+
+// --- the embedded file ---
+
+/// A copy of a fixture, its log included.
+fn copy(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join("leases.db");
+    std::fs::copy(format!("{FIXTURES}/{name}"), &path).unwrap();
+    let log = format!("{FIXTURES}/{name}-wal");
+    if Path::new(&log).exists() {
+        std::fs::copy(log, folder.join("leases.db-wal")).unwrap();
+    }
+    path
+}
+
+fn open(path: &Path, mode: Mode) -> leasehold_store::Result<Embedded> {
+    Embedded::options().mode(mode).clock(Arc::new(ManualClock::default())).open(path)
+}
+
+#[tokio::test]
+async fn a_file_of_the_version_before_is_brought_up_to_date() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = copy(folder.path(), "schema-1.sqlite");
+        check_all(&open(&path, mode).unwrap()).await;
+        let checked = embedded::check(&path).unwrap();
+        assert_eq!((checked.schema, checked.problems), (2, vec![]), "{mode:?}");
+        let again = open(&path, mode).unwrap();
+        check_common(&again).await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_whose_server_was_killed_is_brought_up_to_date_with_its_log() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = copy(folder.path(), "schema-1-crashed.sqlite");
+        check_common(&open(&path, mode).unwrap()).await;
+        let checked = embedded::check(&path).unwrap();
+        assert_eq!((checked.schema, checked.problems), (2, vec![]), "{mode:?}");
+        // Without its log it is as damaged as before: what was acknowledged last is gone.
+        let path = copy(folder.path(), "schema-1-crashed.sqlite");
+        std::fs::write(folder.path().join("leases.db-wal"), []).unwrap();
+        assert!(matches!(open(&path, mode), Err(Error::Damaged { .. })));
+    }
+}
+
+/// Looking changes nothing, so that the version before can still be started again.
+#[tokio::test]
+async fn an_old_file_is_looked_at_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = copy(folder.path(), "schema-1.sqlite");
+    let before = std::fs::read(&path).unwrap();
+    let checked = embedded::check(&path).unwrap();
+    assert_eq!((checked.schema, checked.leases, checked.problems), (1, 6, vec![]));
+    assert_eq!(embedded::peek(&path, &Range::prefix("doc/")).unwrap().slots.len(), 5);
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_backup_of_the_version_before_can_be_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = copy(folder.path(), "schema-1.sqlite");
+    let backup = folder.path().join("backup.db");
+    assert_eq!(embedded::backup(&old, &backup).unwrap().checked.schema, 1);
+    let restored = folder.path().join("restored.db");
+    let repaired = embedded::restore(&backup, &restored).unwrap();
+    assert_eq!((repaired.leases, repaired.lost), (6, vec![]));
+    check_common(&open(&restored, Mode::Exclusive).unwrap()).await;
+    let repaired = embedded::repair(&old, false).unwrap();
+    assert_eq!((repaired.leases, repaired.lost), (6, vec![]));
+    check_common(&open(&old, Mode::Exclusive).unwrap()).await;
+}
+
+/// A slot that does not match its checksum is not given a new one that it matches.
+#[tokio::test]
+async fn a_damaged_old_file_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = copy(folder.path(), "schema-1.sqlite");
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute("UPDATE slot SET fence = fence + 1 WHERE key = 'doc/plan'", []).unwrap();
+    drop(db);
+    assert!(matches!(open(&path, Mode::Exclusive), Err(Error::Damaged { .. })));
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, 1);
+}
+
+/// A process of the version before may still share the file, and would not know the new column.
+#[tokio::test]
+async fn an_old_file_that_others_use_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = copy(folder.path(), "schema-1.sqlite");
+    let lock = std::fs::File::create(folder.path().join("leases.db.lock")).unwrap();
+    lock.lock_shared().unwrap();
+    let error = open(&path, Mode::Shared).err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("older version"), "{error}");
+    drop(lock);
+    check_common(&open(&path, Mode::Shared).unwrap()).await;
+}
+
+// --- the database ---
+
+#[tokio::test]
+async fn a_database_of_the_version_before_is_brought_up_to_date() {
+    let Some(server) = server() else { return };
+    let database = server.create_database().await;
+    let dump = std::fs::read_to_string(format!("{FIXTURES}/postgres-schema-2.sql")).unwrap();
+    server.connect(&database).await.batch_execute(&dump).await.unwrap();
+    let clock = "CREATE OR REPLACE FUNCTION leasehold.clock_ms() RETURNS bigint LANGUAGE sql VOLATILE AS \
+        'SELECT s.clock + 1000 FROM leasehold.store s'";
+    server.connect(&database).await.batch_execute(clock).await.unwrap();
+    let store = Postgres::open(&server.url(&database)).unwrap();
+    check_all(&store).await;
+    let row = server.connect(&database).await;
+    let version: i64 = row.query_one("SELECT version FROM leasehold.store", &[]).await.unwrap().get(0);
+    assert_eq!(version, 3);
+}
+
+/// A server of the version before is refused by its own check of the version, which every command makes. One that had
+/// begun a command when the tables changed finishes it first: the new column waits for it.
+#[tokio::test]
+async fn a_command_that_began_before_is_finished_before_the_tables_change() {
+    let Some(server) = server() else { return };
+    let database = server.create_database().await;
+    let dump = std::fs::read_to_string(format!("{FIXTURES}/postgres-schema-2.sql")).unwrap();
+    server.connect(&database).await.batch_execute(&dump).await.unwrap();
+    let old = server.connect(&database).await;
+    old.batch_execute("BEGIN; SELECT * FROM leasehold.lock_and_read('doc/agenda', NULL, NULL, 10)")
+        .await
+        .unwrap();
+    let store = Arc::new(Postgres::open(&server.url(&database)).unwrap());
+    let migrating = tokio::spawn({
+        let store = store.clone();
+        async move { store.now().await }
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'leasehold.slot'::regclass";
+    while old.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let write = "SELECT leasehold.write(0, 1, 1, (SELECT json_agg(k)::text FROM leasehold.slot k \
+        WHERE key = 'doc/agenda'), '[]', '[]'); COMMIT";
+    old.batch_execute(write).await.unwrap();
+    migrating.await.unwrap().unwrap();
+    let lease = store.read(&doc("agenda")).await.unwrap().slot.lease;
+    // The database's own clock: the lock may have expired since the fixture was made.
+    assert!(lease.is_none_or(|lease| lease.tab == tab("tab-b")));
+    let tab: Option<String> =
+        old.query_one("SELECT tab FROM leasehold.slot WHERE key = 'doc/plan'", &[]).await.unwrap().get(0);
+    assert_eq!(tab, None);
+}
