@@ -353,7 +353,6 @@ impl<D: Disk> Writer<D> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use leasehold_core::lease::{Bid, Proof};
     use leasehold_core::{LeaseId, Meta, Owner, Slot, Ttl};

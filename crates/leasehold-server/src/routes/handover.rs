@@ -16,7 +16,7 @@ use leasehold_core::{Command, Fence, OnSilence, Outcome, Ttl};
 use super::{HolderHeaders, RoomPath, new_lease_id, not_held, refused};
 use crate::App;
 use crate::caller::Level;
-use crate::error::Failure;
+use crate::error::{Failure, refusal};
 use crate::session::{Body, Session};
 use crate::views::{self, Moment};
 
@@ -31,8 +31,7 @@ const SECONDS: u64 = 30;
     params(RoomPath, HolderHeaders),
     request_body = RequestBody,
     responses((status = 200, body = Grant, description = "It is yours"), (status = 202, body = Asked, description = "The holder is being asked"),
-              (status = 409, description = "Another lock by now, or somebody else has asked"),
-              (status = 410, description = "Refused, or withdrawn"))
+              refusal::Held, refusal::RequestedByAnother, refusal::LeaseOver)
 )]
 pub(crate) async fn request(
     State(app): State<Arc<App>>,
@@ -75,7 +74,7 @@ fn fair(app: &App, countdown: Ttl) -> Ttl {
     params(RoomPath,
            ("Lease-Id" = String, Header, description = "The lease id of the request", format = "uuid")),
     responses((status = 204, description = "Whatever the lease id stood for is over"),
-              (status = 403, description = "It stands for another's"))
+              refusal::NotHolder)
 )]
 pub(crate) async fn withdraw(
     State(app): State<Arc<App>>,
@@ -102,8 +101,7 @@ pub(crate) async fn withdraw(
     params(RoomPath, HolderHeaders),
     request_body = ToldBody,
     responses((status = 200, body = Told),
-              (status = 403, description = "The lock is another's"),
-              (status = 404, description = "No such request, or no lock"))
+              refusal::NotHolder, refusal::LockNotFound, refusal::NoRequest)
 )]
 pub(crate) async fn told(
     State(app): State<Arc<App>>,
@@ -126,8 +124,7 @@ pub(crate) async fn told(
     params(RoomPath, HolderHeaders),
     request_body = AnswerBody,
     responses((status = 200, body = Answered),
-              (status = 403, description = "The lock is another's"),
-              (status = 404, description = "No such request, or no lock"))
+              refusal::NotHolder, refusal::LockNotFound, refusal::NoRequest)
 )]
 pub(crate) async fn answer(
     State(app): State<Arc<App>>,

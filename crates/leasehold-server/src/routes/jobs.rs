@@ -21,7 +21,7 @@ use leasehold_store::JobApplied;
 use super::new_lease_id;
 use crate::App;
 use crate::caller::Level;
-use crate::error::{Code, Failure};
+use crate::error::{Code, Failure, refusal};
 use crate::session::{Body, OptionalBody, Session};
 use crate::views::{self, Moment};
 
@@ -50,7 +50,7 @@ pub(crate) struct JobPath {
     request_body = CreateJob,
     responses((status = 201, body = JobState, description = "It is there now"),
               (status = 200, body = JobState, description = "It was there before"),
-              (status = 409, description = "There is a job with this id and another payload"))
+              refusal::JobDiffers)
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
@@ -106,7 +106,7 @@ fn state(app: &App, session: &Session, id: &JobId, job: &Job, applied: &JobAppli
     params(JobPath),
     request_body = Option<AcquireJob>,
     responses((status = 200, body = JobAcquired),
-              (status = 410, description = "The lease id that you sent is over"))
+              refusal::LeaseOver)
 )]
 pub(crate) async fn acquire(
     State(app): State<Arc<App>>,
@@ -154,7 +154,7 @@ fn bid(session: &Session, body: &AcquireJob) -> Result<Bid, Failure> {
     params(JobPath),
     request_body = RefreshJob,
     responses((status = 200, body = JobHold),
-              (status = 410, description = "The attempt is over: stop"))
+              refusal::LeaseOver)
 )]
 pub(crate) async fn refresh(
     State(app): State<Arc<App>>,
@@ -180,7 +180,7 @@ pub(crate) async fn refresh(
     params(JobPath),
     request_body = ReleaseJob,
     responses((status = 204, description = "It is anybody's again"),
-              (status = 410, description = "The attempt was over before"))
+              refusal::LeaseOver)
 )]
 pub(crate) async fn release(
     State(app): State<Arc<App>>,
@@ -199,13 +199,13 @@ pub(crate) async fn release(
 
 /// A job is done
 ///
-/// Whoever asks for it from now on gets the result. Asking again is safe.
+/// Later acquires get the stored result. Repeating the call is safe.
 #[utoipa::path(
     post, path = "/api/jobs/{collection}/{id}/complete", tag = "Jobs",
     params(JobPath),
     request_body = CompleteJob,
     responses((status = 204, description = "It is ready"),
-              (status = 410, description = "The attempt is over: the result was not kept"))
+              refusal::LeaseOver)
 )]
 pub(crate) async fn complete(
     State(app): State<Arc<App>>,
@@ -231,7 +231,7 @@ pub(crate) async fn complete(
     params(JobPath),
     request_body = FailJob,
     responses((status = 200, body = JobFailed),
-              (status = 410, description = "The attempt was over before"))
+              refusal::LeaseOver)
 )]
 pub(crate) async fn fail(
     State(app): State<Arc<App>>,
@@ -251,12 +251,12 @@ pub(crate) async fn fail(
 
 /// Have a job done all over again
 ///
-/// Whatever it came to. Not while somebody works on it. Needs `force` on the job.
+/// Also a finished or failed one, but not while a worker has it. Needs `force` on the job.
 #[utoipa::path(
     post, path = "/api/jobs/{collection}/{id}/reset", tag = "Jobs",
     params(JobPath),
     responses((status = 200, body = JobState),
-              (status = 409, description = "Somebody is working on it"))
+              refusal::JobRunning)
 )]
 pub(crate) async fn reset(
     State(app): State<Arc<App>>,

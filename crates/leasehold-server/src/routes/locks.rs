@@ -19,7 +19,7 @@ use leasehold_store::Applied;
 use super::{HolderHeaders, RoomPath, new_lease_id, not_held, refused};
 use crate::App;
 use crate::caller::Level;
-use crate::error::{Code, Failure};
+use crate::error::{Code, Failure, refusal};
 use crate::rates::Who;
 use crate::session::{BeaconBody, Body, OptionalBody, Session};
 use crate::views::{self, Moment};
@@ -29,15 +29,14 @@ const MOST_HEARTBEATS: usize = 500;
 
 /// Lock a document
 ///
-/// Asking again is safe: the holder (the same user in the same tab, or whoever sends its lease id) gets its lock again,
+/// Repeating the call is safe: the holder (the same user in the same tab, or a caller with its lease id) gets its lock again,
 /// extended.
 #[utoipa::path(
     post, path = "/api/documents/{roomId}/lock", tag = "Locks",
     params(RoomPath, HolderHeaders),
     request_body = Option<AcquireBody>,
     responses((status = 200, body = Grant),
-              (status = 409, description = "Somebody else holds it"),
-              (status = 410, description = "The lease id that you sent is over"))
+              refusal::Held, refusal::LeaseOver)
 )]
 pub(crate) async fn acquire(
     State(app): State<Arc<App>>,
@@ -63,13 +62,12 @@ fn granted(app: &App, session: &Session, applied: Applied) -> Result<Json<Grant>
 
 /// Keep a lock: the heartbeat
 ///
-/// Every 10 seconds by default. The answer also carries somebody's request that you hand it over.
+/// Every 10 seconds by default. The answer also carries a pending hand-over request of another user.
 #[utoipa::path(
     put, path = "/api/documents/{roomId}/lock", tag = "Locks",
     params(RoomPath, HolderHeaders),
     responses((status = 200, body = Heartbeat),
-              (status = 403, description = "Another's"),
-              (status = 404, description = "Nobody's, or expired"))
+              refusal::NotHolder, refusal::LockNotFound)
 )]
 pub(crate) async fn renew(
     State(app): State<Arc<App>>,
@@ -101,8 +99,7 @@ async fn renew_claimed(
     delete, path = "/api/documents/{roomId}/lock", tag = "Locks",
     params(RoomPath, HolderHeaders),
     responses((status = 204, description = "It is free"),
-              (status = 403, description = "Another's"),
-              (status = 404, description = "Nobody's, or expired"))
+              refusal::NotHolder, refusal::LockNotFound)
 )]
 pub(crate) async fn release(
     State(app): State<Arc<App>>,
@@ -194,8 +191,7 @@ pub(crate) async fn leave(
     params(RoomPath),
     request_body = ResumeBody,
     responses((status = 200, body = Grant),
-              (status = 403, description = "Another's"),
-              (status = 404, description = "Nobody's, or expired"))
+              refusal::NotHolder, refusal::LockNotFound)
 )]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
@@ -223,8 +219,7 @@ pub(crate) async fn resume(
     params(RoomPath, HolderHeaders),
     request_body = TakeOverBody,
     responses((status = 200, body = Grant),
-              (status = 409, description = "It is another lock by now"),
-              (status = 410, description = "The lease id that you sent is over"))
+              refusal::Held, refusal::LeaseOver)
 )]
 pub(crate) async fn take_over(
     State(app): State<Arc<App>>,
@@ -256,8 +251,7 @@ pub(crate) async fn take_over(
     params(RoomPath),
     request_body = ForceReleaseBody,
     responses((status = 204, description = "It is free"),
-              (status = 404, description = "Nobody holds it"),
-              (status = 409, description = "It is another lock by now"))
+              refusal::LockNotFound, refusal::Held)
 )]
 pub(crate) async fn force_release(
     State(app): State<Arc<App>>,
@@ -276,7 +270,7 @@ pub(crate) async fn force_release(
     }
 }
 
-/// The reason for what is done to somebody else: it is kept, and so it must be there.
+/// The reason for acting on another holder's lock. It is recorded in the audit, so it is required.
 fn given_reason(text: &str) -> Result<Reason, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::invalid("the reason is empty; say why, the holder will see it"));
@@ -286,7 +280,7 @@ fn given_reason(text: &str) -> Result<Reason, Failure> {
 
 /// Is this fence still current?
 ///
-/// Advice for whoever keeps the document; the real guard is a conditional write (`… WHERE lock_fence <= :fence`).
+/// Advice for the service that stores the document; the real guard is a conditional write (`… WHERE lock_fence <= :fence`).
 #[utoipa::path(
     post, path = "/api/documents/{roomId}/lock/check", tag = "Locks",
     params(RoomPath),

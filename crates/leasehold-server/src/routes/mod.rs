@@ -20,7 +20,7 @@ use crate::error::{Code, Failure};
 use crate::session::Session;
 use crate::views::{self, Moment};
 
-/// How long a call waits for the store. Whoever waits longer holds a lock that runs out meanwhile, or a connection that
+/// How long a call waits for the store. A caller that waits longer loses its lock meanwhile, or keeps a connection that
 /// others need.
 const STORE_TIME: Duration = Duration::from_secs(10);
 
