@@ -1,8 +1,11 @@
 // The border to WebAssembly: both sides check it, and say which field of which request is wrong.
 
 import { readFileSync } from 'node:fs';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
 import { FINGERPRINT, REQUESTS, type Answer } from '../src/border.js';
+import { createProjectLock } from '../src/index.js';
 import { rules, rulesOf, setWasm, type RequestName } from '../src/wasm.js';
 
 const url = new URL('../dist/leasehold.wasm', import.meta.url);
@@ -76,4 +79,24 @@ test('a machine that was closed is gone, and its number is given again', () => {
   expect(ask(machine, 'close', {}, 0, 0)).toEqual({});
   expect(ask(machine, 'timeout', {}, 0, 0).invalid).toBe('this project was closed');
   expect(open()).toBe(machine);
+});
+
+test('a machine is closed when the lock that it belongs to was garbage-collected', async () => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const next = open();
+  ask(next, 'close', {}, 0, 0);
+  await createProjectLock({ folder: null, locks: null, channel: null }).acquireProjectLock().catch(() => {});
+  // Its number is taken now, and free again when the collector has called.
+  const isFree = () => {
+    const number = open();
+    ask(number, 'close', {}, 0, 0);
+    return number === next;
+  };
+  expect(isFree()).toBe(false);
+  for (let turn = 0; turn < 100 && !isFree(); turn += 1) {
+    collect();
+    await new Promise((resolve) => { setTimeout(resolve); });
+  }
+  expect(isFree()).toBe(true);
 });

@@ -70,6 +70,18 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     expect(await next.run(() => globalThis.tab.save('mine'), null)).toBe('saved');
   });
 
+  // Each project had an instance of WebAssembly of its own, and the 126th was a RangeError.
+  test.skipIf(!isInstalled(kind))('a page can have 150 projects', async () => {
+    const tab = await open('many');
+    const held = await tab.run(async () => {
+      const roots = Array.from({ length: 150 }, (_, number) => `many/${number}`);
+      const acquired = roots.map((root) => globalThis.tab.leasehold.acquireProjectLock({ root, lockName: root }));
+      const grants = await Promise.all(acquired);
+      return new Set(grants.map(({ lease }) => lease.leaseId)).size;
+    }, null);
+    expect(held).toBe(150);
+  });
+
   test.skipIf(!isInstalled(kind))('no access handles: refused, unless advice is enough', async () => {
     const tab = await open('advisory', 'no-access-handles');
     expect(await acquire(tab)).toMatchObject({ cause: expect.stringContaining('allowAdvisory') });
