@@ -30,12 +30,18 @@ pub enum Bug {
     UnlinkThenCreate,
     /// A repeated acquire is taken for a new one.
     RetryGrantsTwice,
+    /// After a write of which nobody knows whether it failed, the server goes on as if it had.
+    NoReloadAfterUnknownWrite,
+    /// After such a write the state is read anew, but not the time that was written with it.
+    ReloadForgetsTheClock,
+    /// While nothing else is written, the clock is not either.
+    IdleClockNotWritten,
 }
 
 impl Bug {
     /// All of them, with the name that the command line uses and the laws that catch it, the one it is
     /// meant for first.
-    pub const ALL: [(Self, &'static str, &'static [Law]); 12] = [
+    pub const ALL: [(Self, &'static str, &'static [Law]); 15] = [
         (Self::NoRecheckAfterWaiting, "no-recheck-after-waiting", &[Law::BeliefHasAGrant]),
         (Self::ReleaseWithoutCompare, "release-without-compare", &[Law::OnlyTheHolderReleases]),
         (Self::FenceResetOnRelease, "fence-reset-on-release", &[Law::FencesGrow]),
@@ -48,6 +54,13 @@ impl Bug {
         (Self::DoubleExpiry, "double-expiry", &[Law::OneEnd]),
         (Self::UnlinkThenCreate, "unlink-then-create", &[Law::TtlIsALowerBound]),
         (Self::RetryGrantsTwice, "retry-grants-twice", &[Law::GrantedOnce]),
+        (
+            Self::NoReloadAfterUnknownWrite,
+            "no-reload-after-unknown-write",
+            &[Law::EventsInOrder, Law::FencesGrow, Law::OneLease, Law::NoRevival, Law::OneEnd],
+        ),
+        (Self::ReloadForgetsTheClock, "reload-forgets-the-clock", &[Law::ClockForward]),
+        (Self::IdleClockNotWritten, "idle-clock-not-written", &[Law::ClockKept]),
     ];
 
     /// The bug of this name.

@@ -13,8 +13,9 @@ use leasehold_core::{
 };
 use leasehold_store::Page;
 use leasehold_store::resident::Staged;
+use leasehold_store::writer::CLOCK_WRITTEN_EVERY;
 
-use crate::disk::Disk;
+use crate::disk::Rows;
 use crate::law::{Law, Violation};
 use crate::message::Request;
 use crate::register::{Access, Answer};
@@ -134,13 +135,15 @@ impl Checker {
     // --- the store's own order ---
 
     /// A transaction became durable, on top of `disk`.
-    pub fn durable(&mut self, at: u64, disk: &Disk, staged: &Staged, decided: &[Decided]) {
-        if staged.now < self.clock {
-            let (before, now) = (self.clock.as_millis(), staged.now.as_millis());
-            self.breaks(Law::ClockForward, at, || format!("it showed {before} ms, and now {now} ms"));
-        }
-        self.clock = staged.now;
-        let mut decided = decided.iter().peekable();
+    pub fn durable<'a>(
+        &mut self,
+        at: u64,
+        disk: &Rows,
+        staged: &Staged,
+        decided: impl Iterator<Item = &'a Decided>,
+    ) {
+        self.check_clock(at, staged.now);
+        let mut decided = decided.peekable();
         for (index, published) in staged.events.iter().enumerate() {
             while let Some(next) = decided.next_if(|next| next.after_events <= index) {
                 self.check_answer(at, staged.now, next);
@@ -157,11 +160,36 @@ impl Checker {
     }
 
     /// Answers that changed nothing, and were decided on what is durable.
-    pub fn answered(&mut self, at: u64, now: StoreTime, decided: &[Decided]) {
-        decided.iter().for_each(|decided| self.check_answer(at, now, decided));
+    pub fn answered<'a>(&mut self, at: u64, now: StoreTime, decided: impl Iterator<Item = &'a Decided>) {
+        decided.for_each(|decided| self.check_answer(at, now, decided));
     }
 
-    fn check_event(&mut self, at: u64, disk: &Disk, now: StoreTime, published: &Published) {
+    /// The server crashed, having shown the time `shown` while there were leases; `kept` is the time on disk.
+    pub fn crashed(&mut self, at: u64, shown: StoreTime, kept: StoreTime) {
+        if shown > kept + CLOCK_WRITTEN_EVERY {
+            let (shown, kept) = (shown.as_millis(), kept.as_millis());
+            self.breaks(Law::ClockKept, at, || format!("it showed {shown} ms, and goes on from {kept} ms"));
+        }
+    }
+
+    /// The server ended in an orderly way, having shown the time `shown`; `kept` is the time on disk.
+    pub fn ended(&mut self, at: u64, shown: StoreTime, kept: StoreTime) {
+        self.check_clock(at, kept);
+        if kept < shown {
+            let (shown, kept) = (shown.as_millis(), kept.as_millis());
+            self.breaks(Law::ClockKept, at, || format!("it ended at {shown} ms, and goes on from {kept} ms"));
+        }
+    }
+
+    fn check_clock(&mut self, at: u64, now: StoreTime) {
+        if now < self.clock {
+            let (before, now) = (self.clock.as_millis(), now.as_millis());
+            self.breaks(Law::ClockForward, at, || format!("it showed {before} ms, and now {now} ms"));
+        }
+        self.clock = now;
+    }
+
+    fn check_event(&mut self, at: u64, disk: &Rows, now: StoreTime, published: &Published) {
         let Published { position, event } = published;
         let (key, fence) = (&event.key, event.fence.get());
         if position.0 != self.log.len() as u64 + 1 {
@@ -208,7 +236,7 @@ impl Checker {
     fn check_end(
         &mut self,
         at: u64,
-        disk: &Disk,
+        disk: &Rows,
         now: StoreTime,
         key: &Key,
         fence: u64,
@@ -334,7 +362,7 @@ impl Checker {
         }
     }
 
-    /// The server has lost what was not durable, or the world ends: whatever was told must be true.
+    /// A commit failed, the server has lost what was not durable, or the world ends: all that was told must be true.
     pub fn settle_promises(&mut self, at: u64) {
         for (key, fence, promise) in std::mem::take(&mut self.promises) {
             let log = self.keys.get(&key);

@@ -11,6 +11,8 @@ pub enum Law {
     FencesGrow,
     /// The store's clock never goes back.
     ClockForward,
+    /// A crash does not put the store's clock back by more than a second while there are leases.
+    ClockKept,
     /// Nobody loses a lease before its time, except by force, a hand-over or its own soft release.
     TtlIsALowerBound,
     /// Whoever waits for a key gets it soon after it is free.
@@ -48,6 +50,7 @@ impl Law {
             Self::OneLease => "law 1: at most one unexpired lease per key, in store order",
             Self::FencesGrow => "law 2: fences strictly grow over the grants of a key",
             Self::ClockForward => "law 3: the store's clock never goes back",
+            Self::ClockKept => "law 10: a crash puts the store's clock back by a second at most",
             Self::TtlIsALowerBound => "law 4: the TTL is a lower bound for the holder",
             Self::WaitersAreServed => "law 4: a free key goes to whoever waits, at most 1 s after the TTL",
             Self::OnlyTheHolderReleases => "law 5: a release never touches somebody else's lease",

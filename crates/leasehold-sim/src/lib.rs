@@ -2,12 +2,14 @@
 //! wrong between them. Unpublished; only this crate sees all the others.
 //!
 //! [`world::run`] lives through the world of a seed, and [`checker`] says which law did not hold in it. The server in
-//! it decides with the real rules on the real overlay and lease clock, and the clients hold by the real
+//! it is a shell around the product's own [`leasehold_store::writer::Writer`], and the clients hold by the product's own
 //! [`leasehold_core::Keeper`]; the network, the disk and time are make-believe. `docs/proof.md` is the guide.
 
 pub mod bug;
 pub mod checker;
 pub mod client;
+pub mod database;
+pub mod desk;
 pub mod disk;
 pub mod job_model;
 pub mod law;

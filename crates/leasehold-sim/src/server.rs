@@ -1,35 +1,27 @@
-//! The server and its store. In the exclusive topology it takes the same turns as the writer of the embedded store:
-//! stage, write, publish, answer; in the shared one every command is a transaction of its own. The rules, the overlay
-//! and the lease clock are the real ones.
+//! The server and its store. In the exclusive topology it is a shell around the product's own writer, as the embedded
+//! store is: a queue, turns, and a disk that takes its time, fails, or fails without anybody knowing whether. In the
+//! shared one every turn is a transaction on a database.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
-use leasehold_core::lease::{Bid, Claim, LossReason};
-use leasehold_core::{
-    Command, Context, EndReason, Event, EventKind, Key, Lease, Outcome, Position, Published, Slot, StoreTime,
-    decide,
-};
-use leasehold_store::clock::{LONGEST_STEP, LeaseClock};
-use leasehold_store::resident::{Ending, Resident, Staged};
-use leasehold_store::{Applied, Feed, Limits, MAX_EVENTS, Page, Range};
+use leasehold_core::lease::LossReason;
+use leasehold_core::{Event, EventKind, Position, Published};
+use leasehold_store::resident::Staged;
+use leasehold_store::writer::{Answer as _, Turn, View, Writer};
+use leasehold_store::{Applied, Error, Feed, Limits, MAX_EVENTS, Range};
 
 use crate::bug::Bug;
 use crate::checker::Decided;
-use crate::disk::Disk;
+use crate::database::Database;
+use crate::desk::{Answer, Asked};
+use crate::disk::{Disk, Fate};
 use crate::message::{Request, Sender, ToClient, ToServer};
 use crate::setting::{Setting, Topology};
 use crate::world::{Happening, World};
 
-/// How long the writer waits for work before it moves the clock on by itself.
+/// How long the writer waits for work before it moves the clock on by itself; the sweeper asks as often.
 const TICK: u64 = 200;
-
-/// How much time may pass on the lease clock before it is written down.
-const CLOCK_WRITTEN_EVERY: Duration = Duration::from_secs(1);
-
-/// How many keys are settled and forgotten in one turn.
-const PER_TURN: usize = 64;
 
 /// A process that answers clients.
 #[derive(Default)]
@@ -42,68 +34,60 @@ pub struct Server {
     feeds: BTreeMap<Sender, Position>,
 }
 
-/// A command, and whether the key was found stale before: only a buggy server remembers that.
-struct Asked {
-    request: Rc<Request>,
-    seen_stale: bool,
+/// The store, as it is run.
+pub enum Engine {
+    /// One server has it to itself.
+    Exclusive {
+        /// The product's own.
+        writer: Writer<Disk>,
+        /// The turn whose commit is under way.
+        turn: Option<Pending>,
+    },
+    /// Several servers share it.
+    Shared(Database),
 }
 
-/// The committed state and the turn under way.
-pub struct Engine {
-    resident: Resident,
-    clock: LeaseClock,
-    published: StoreTime,
-    healthy: bool,
-    turn: Option<Turn>,
-    limits: Limits,
-    /// What a buggy server remembers.
-    last_expired: Option<Event>,
-    last_lease: BTreeMap<Key, Lease>,
-}
-
-struct Turn {
-    staged: Staged,
-    decided: Vec<Decided>,
+/// A turn whose commit is under way.
+pub struct Pending {
+    turn: Turn<Answer>,
     fate: Fate,
+    /// Whether a buggy server has already answered.
     answered: bool,
 }
 
-/// What becomes of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Written,
-    Failed,
-    /// Nobody knows but the disk.
-    Unknown {
-        written: bool,
-    },
-}
-
 impl Engine {
-    /// The state as it is on disk.
+    /// Starts from what is on disk.
     pub fn start(disk: &Disk, setting: &Setting, raw: u64) -> Self {
-        let step = match setting.topology {
-            Topology::Exclusive => LONGEST_STEP,
-            Topology::Shared(_) => Duration::MAX,
-        };
-        Self {
-            resident: disk.load(),
-            clock: LeaseClock::new(disk.clock, raw, step),
-            published: disk.clock,
-            healthy: true,
-            turn: None,
-            limits: Limits::default(),
-            last_expired: None,
-            last_lease: BTreeMap::new(),
+        let loaded = disk.rows().load();
+        match setting.topology {
+            Topology::Exclusive => {
+                let writer = Writer::new(disk.clone(), loaded, raw, Limits::default());
+                Self::Exclusive { writer, turn: None }
+            }
+            Topology::Shared(_) => Self::Shared(Database::new(loaded, raw)),
+        }
+    }
+
+    fn view(&self) -> &View {
+        match self {
+            Self::Exclusive { writer, .. } => writer.view(),
+            Self::Shared(database) => database.view(),
+        }
+    }
+
+    fn is_writing(&self) -> bool {
+        matches!(self, Self::Exclusive { turn: Some(_), .. })
+    }
+
+    fn take_turn(&mut self) -> Option<Pending> {
+        match self {
+            Self::Exclusive { turn, .. } => turn.take(),
+            Self::Shared(_) => None,
         }
     }
 }
 
 impl World {
-    fn is_exclusive(&self) -> bool {
-        self.setting.topology == Topology::Exclusive
-    }
-
     fn raw_clock(&self) -> u64 {
         self.setting.store_clock.read(self.now)
     }
@@ -121,7 +105,7 @@ impl World {
         }
         match message {
             ToServer::Apply(request) => {
-                server.queue.push(Asked { request, seen_stale: false });
+                server.queue.push(self.desk.command(request, false));
                 self.take_turn(at);
             }
             ToServer::Feed(from, after) => {
@@ -130,20 +114,19 @@ impl World {
                 self.tell_events(at);
             }
             ToServer::List(from) => {
-                let (range, now) = (Range::all(), self.engine.published);
-                let (slots, more) = self.engine.resident.page(&range, now);
-                let position = self.engine.resident.counters.position;
-                self.send_to_client(from, &ToClient::List(Page { slots, more, now, position }));
+                let page = self.engine.view().page(&Range::all());
+                self.send_to_client(from, &ToClient::List(page));
             }
         }
     }
 
     pub(crate) fn tick(&mut self, at: usize, life: u32) {
-        let Some(server) = self.servers.get(at).filter(|server| server.life == life) else { return };
+        let Some(server) = self.servers.get_mut(at).filter(|server| server.life == life) else { return };
         if server.paused_until > self.now {
             let delay = server.paused_until - self.now;
             return self.after(delay, Happening::Tick(at, life));
         }
+        server.queue.push(self.desk.sweep());
         self.take_turn(at);
         self.tell_events(at);
         self.after(TICK, Happening::Tick(at, life));
@@ -152,65 +135,66 @@ impl World {
     /// A buggy server comes back to a key that it found stale.
     pub(crate) fn take_stale(&mut self, at: usize, request: Rc<Request>) {
         let Some(server) = self.servers.get_mut(at).filter(|server| !server.down) else { return };
-        server.queue.push(Asked { request, seen_stale: true });
+        server.queue.push(self.desk.command(request, true));
         self.take_turn(at);
     }
 
-    // --- a turn: stage, write, publish, answer ---
-
     fn take_turn(&mut self, at: usize) {
         let Some(server) = self.servers.get_mut(at) else { return };
-        if server.down || server.paused_until > self.now || self.engine.turn.is_some() {
+        if server.down || server.paused_until > self.now || self.engine.is_writing() {
             return;
         }
         let asked = std::mem::take(&mut server.queue);
-        if !self.engine.healthy {
-            self.reload();
-        }
-        let now = self.engine.clock.turn(self.setting.store_clock.read(self.now));
-        let mut staged = self.engine.resident.stage(now);
-        let mut decided = Vec::with_capacity(asked.len());
-        for asked in asked {
-            decided.extend(self.stage(at, &mut staged, asked));
-        }
-        self.settle(&mut staged);
-        self.engine.resident.forget(&mut staged, PER_TURN);
-        let clock_is_due = self.engine.resident.has_leases() && now >= self.disk.clock + CLOCK_WRITTEN_EVERY;
-        match (staged.is_empty() && staged.events.is_empty() && !clock_is_due, self.is_exclusive()) {
-            (true, _) => self.publish(at, staged, &decided, false),
-            (false, true) => self.begin_write(at, staged, decided),
-            (false, false) => self.transact(at, staged, &decided),
+        match self.engine {
+            Engine::Exclusive { .. } => self.begin_turn(asked),
+            Engine::Shared(_) => self.transact(at, asked),
         }
     }
 
-    fn stage(&mut self, at: usize, staged: &mut Staged, asked: Asked) -> Option<Decided> {
-        let Asked { request, seen_stale } = asked;
-        let outcome = match self.bug {
-            Some(bug) => self.decide_with(bug, at, staged, &request, seen_stale)?,
-            None => self.engine.resident.decide(staged, &request.key, &request.command, &self.engine.limits),
-        };
-        Some(Decided { request, outcome, after_events: staged.events.len() })
-    }
-
-    fn settle(&mut self, staged: &mut Staged) {
-        if self.bug == Some(Bug::UnlinkThenCreate) {
-            return;
-        }
-        if self.engine.resident.next_due().is_some_and(|due| due <= staged.now) {
-            self.engine.resident.settle_due(staged, PER_TURN, &self.engine.limits);
-        }
-        if self.bug == Some(Bug::DoubleExpiry) {
-            self.tell_expiry_again(staged);
+    /// What a buggy server found stale it comes back to after a while.
+    fn put_off_stale(&mut self, at: usize) {
+        for request in self.desk.take_stale() {
+            let delay = self.random.between(1, 300);
+            self.after(delay, Happening::SeenStale(at, request));
         }
     }
 
-    fn begin_write(&mut self, at: usize, staged: Staged, decided: Vec<Decided>) {
+    // --- the product's writer ---
+
+    fn begin_turn(&mut self, asked: Vec<Asked>) {
+        let raw = self.raw_clock();
+        let Engine::Exclusive { writer, .. } = &mut self.engine else { return };
+        let reloads = writer.must_reload();
+        let unreadable = reloads && !self.calm && self.random.chance(self.setting.faults.unreadable);
+        self.disk.set_unreadable(unreadable);
+        let turn = writer.begin(asked, raw);
+        if reloads {
+            self.tell(|_| match unreadable {
+                true => "the server CANNOT READ its disk".into(),
+                false => "the server reads its state anew from disk".into(),
+            });
+        }
+        let Some(turn) = turn else { return self.deliver() };
+        if reloads {
+            self.checker.settle_promises(self.now);
+        }
+        self.put_off_stale(0);
+        if turn.writes() {
+            self.begin_commit(turn);
+        } else {
+            let (now, decided) = (turn.staged().now, decided(turn.answers()));
+            self.checker.answered(self.now, now, decided);
+            self.finish_turn(turn, false);
+        }
+    }
+
+    fn begin_commit(&mut self, turn: Turn<Answer>) {
         let answered = self.bug == Some(Bug::AckBeforeDurable);
         if answered {
-            self.answer(staged.now, staged.counters.position, &decided);
+            self.answer_early(&turn);
         }
         if self.bug == Some(Bug::EventBeforeCommit) {
-            self.tell_early(at, &staged.events);
+            self.tell_early(&turn.staged().events);
         }
         let faults = &self.setting.faults;
         let (failed, unknown, slow) = (faults.failed_writes, faults.unknown_writes, faults.slow_writes);
@@ -225,8 +209,10 @@ impl World {
         };
         let delay =
             if self.random.chance(slow) { self.random.between(20, 3_000) } else { self.random.between(1, 5) };
-        self.engine.turn = Some(Turn { staged, decided, fate, answered });
-        let life = self.servers.get(at).map_or(0, |server| server.life);
+        if let Engine::Exclusive { turn: under_way, .. } = &mut self.engine {
+            *under_way = Some(Pending { turn, fate, answered });
+        }
+        let life = self.servers.first().map_or(0, |server| server.life);
         self.after(delay, Happening::DiskDone(life));
     }
 
@@ -234,101 +220,112 @@ impl World {
         if self.servers.first().is_none_or(|server| server.life != life) {
             return;
         }
-        let Some(Turn { staged, decided, fate, answered }) = self.engine.turn.take() else { return };
-        if matches!(fate, Fate::Written | Fate::Unknown { written: true }) {
-            self.make_durable(&staged, &decided);
+        let Some(Pending { turn, fate, answered }) = self.engine.take_turn() else { return };
+        self.disk.set_fate(fate);
+        if fate.writes() {
+            self.note_durable(turn.staged(), turn.answers());
         }
-        match fate {
-            Fate::Written => self.publish(0, staged, &decided, answered),
-            Fate::Failed | Fate::Unknown { .. } => self.fail(fate, &decided, answered),
+        if fate == Fate::Written {
+            self.desk.remember(turn.staged());
+        } else {
+            self.tell(|_| format!("a write FAILS: {fate:?}"));
+            self.checker.settle_promises(self.now);
         }
+        self.finish_turn(turn, answered);
         if self.servers.first().is_some_and(|server| !server.queue.is_empty()) {
             self.take_turn(0);
         }
     }
 
-    /// The whole transaction at once, as a database does it; the server may not live to tell.
-    fn transact(&mut self, at: usize, staged: Staged, decided: &[Decided]) {
-        let faults = &self.setting.faults;
-        let (failed, unknown) = (faults.failed_writes, faults.unknown_writes);
-        if !self.calm && self.random.chance(failed) {
-            return self.answer_trouble(decided);
+    fn finish_turn(&mut self, turn: Turn<Answer>, answered: bool) {
+        if let Engine::Exclusive { writer, .. } = &mut self.engine {
+            writer.finish(turn);
         }
-        self.make_durable(&staged, decided);
-        let lost = !self.calm && self.random.chance(unknown);
-        self.publish(at, staged, decided, lost);
-        if lost {
-            self.tell(|_| "the connection to the database breaks after a commit".into());
-            self.answer_trouble(decided);
+        if answered {
+            self.desk.take_answers();
         }
+        self.deliver();
+        self.tell_events(0);
     }
 
-    fn make_durable(&mut self, staged: &Staged, decided: &[Decided]) {
-        self.checker.durable(self.now, &self.disk, staged, decided);
-        self.disk.write(staged);
+    // --- a shared database ---
+
+    /// The whole transaction at once; the server may not live to tell.
+    fn transact(&mut self, at: usize, asked: Vec<Asked>) {
+        let raw = self.raw_clock();
+        let Engine::Shared(database) = &mut self.engine else { return };
+        let (staged, answers) = database.decide(asked, raw);
+        self.put_off_stale(at);
+        let faults = &self.setting.faults;
+        let (failed, unknown) = (faults.failed_writes, faults.unknown_writes);
+        let mut lost = false;
+        if staged.is_empty() {
+            self.checker.answered(self.now, staged.now, decided(&answers));
+        } else if !self.calm && self.random.chance(failed) {
+            return self.refuse(answers);
+        } else {
+            self.note_durable(&staged, &answers);
+            self.disk.rows_mut().write(&staged);
+            self.desk.remember(&staged);
+            lost = !self.calm && self.random.chance(unknown);
+        }
+        let Engine::Shared(database) = &self.engine else { return };
+        let commit = database.commit(staged);
+        if lost {
+            self.tell(|_| "the connection to the database breaks after a commit".into());
+            self.refuse(answers);
+        } else {
+            answers.into_iter().for_each(|answer| answer.send(&commit));
+            self.deliver();
+        }
+        self.tell_events(at);
+    }
+
+    fn refuse(&mut self, answers: Vec<Answer>) {
+        answers.into_iter().for_each(|answer| answer.refuse(Error::Closed));
+        self.deliver();
+    }
+
+    // --- what goes out ---
+
+    /// The checker learns of a transaction before the disk has it.
+    fn note_durable(&mut self, staged: &Staged, answers: &[Answer]) {
+        self.checker.durable(self.now, &self.disk.rows(), staged, decided(answers));
         for published in &staged.events {
             let Event { key, seq, fence, owner, kind, .. } = &published.event;
             self.tell(|_| format!("store: {key} #{seq} {owner} fence {fence}: {}", shown(kind)));
         }
     }
 
-    fn publish(&mut self, at: usize, staged: Staged, decided: &[Decided], answered: bool) {
-        let now = staged.now;
-        if staged.is_empty() && staged.events.is_empty() {
-            self.checker.answered(self.now, now, decided);
-        } else {
-            self.remember_for_bugs(&staged);
-            self.engine.resident.commit(staged);
-        }
-        self.engine.published = now;
-        if !answered {
-            self.answer(now, self.engine.resident.counters.position, decided);
-        }
-        self.tell_events(at);
-    }
-
-    /// What was staged is dropped; nobody could renew meanwhile, so the time of this turn has not passed.
-    fn fail(&mut self, fate: Fate, decided: &[Decided], answered: bool) {
-        self.tell(|_| format!("a write FAILS: {fate:?}"));
-        self.engine.healthy = fate == Fate::Failed;
-        self.engine.clock = LeaseClock::new(self.engine.published, self.raw_clock(), LONGEST_STEP);
-        if !answered {
-            self.answer_trouble(decided);
+    /// Sends the answers that were given.
+    fn deliver(&mut self) {
+        for (request, applied) in self.desk.take_answers() {
+            self.send_answer(request, applied);
         }
     }
 
-    fn reload(&mut self) {
-        self.tell(|_| "the server reads its state anew from disk".into());
-        self.engine.resident = self.disk.load();
-        self.engine.healthy = true;
-        // If the write got through after all, its time has passed too.
-        self.engine.published = self.engine.published.max(self.disk.clock);
-        self.engine.clock = LeaseClock::new(self.engine.published, self.raw_clock(), LONGEST_STEP);
-        self.checker.settle_promises(self.now);
+    fn send_answer(&mut self, request: Rc<Request>, applied: Option<Applied>) {
+        if let Some(applied) = &applied {
+            self.checker.promised(&request.key, &request.command, &applied.outcome);
+        }
+        self.send_to_client(request.from, &ToClient::Applied(request, applied));
     }
 
-    fn answer(&mut self, now: StoreTime, position: Position, decided: &[Decided]) {
-        for Decided { request, outcome, .. } in decided {
-            self.checker.promised(&request.key, &request.command, outcome);
+    /// The mistake of [`Bug::AckBeforeDurable`].
+    fn answer_early(&mut self, turn: &Turn<Answer>) {
+        let (now, position) = (turn.staged().now, turn.staged().counters.position);
+        for Decided { request, outcome, .. } in decided(turn.answers()) {
             let applied = Applied { outcome: outcome.clone(), now, position };
-            self.send_to_client(request.from, &ToClient::Applied(request.clone(), Some(applied)));
+            self.send_answer(request.clone(), Some(applied));
         }
     }
-
-    fn answer_trouble(&mut self, decided: &[Decided]) {
-        for Decided { request, .. } in decided {
-            self.send_to_client(request.from, &ToClient::Applied(request.clone(), None));
-        }
-    }
-
-    // --- the feed ---
 
     fn tell_events(&mut self, at: usize) {
-        let resident = &self.engine.resident;
-        let Some(server) = self.servers.get_mut(at) else { return };
+        let view = self.engine.view();
+        let Some(server) = self.servers.get(at) else { return };
         let waiting = server.feeds.iter();
         let ready =
-            waiting.filter_map(|(to, after)| Some((*to, *after, resident.events_after(*after, MAX_EVENTS)?)));
+            waiting.filter_map(|(to, after)| Some((*to, *after, view.events_after(*after, MAX_EVENTS)?)));
         for (to, after, feed) in ready.collect::<Vec<_>>() {
             if let Some(server) = self.servers.get_mut(at) {
                 server.feeds.remove(&to);
@@ -338,37 +335,64 @@ impl World {
     }
 
     /// The mistake of [`Bug::EventBeforeCommit`].
-    fn tell_early(&mut self, at: usize, events: &[Published]) {
-        let committed = self.engine.resident.counters.position;
-        let Some(server) = self.servers.get_mut(at).filter(|_| !events.is_empty()) else { return };
+    fn tell_early(&mut self, events: &[Published]) {
+        let committed = self.engine.view().resident().counters.position;
+        let Some(server) = self.servers.first_mut().filter(|_| !events.is_empty()) else { return };
         let feeds = std::mem::take(&mut server.feeds);
         for (to, after) in feeds {
             if after == committed {
                 self.send_to_client(to, &ToClient::Feed(after, Feed::Events(events.to_vec())));
-            } else if let Some(server) = self.servers.get_mut(at) {
+            } else if let Some(server) = self.servers.first_mut() {
                 server.feeds.insert(to, after);
             }
         }
     }
 
-    // --- crashes ---
+    // --- ends and beginnings ---
 
     pub(crate) fn crash_server(&mut self, at: usize) {
         let away = self.random.pick(&[50, 500, 5_000, 60_000], 50);
         let away = self.random.between(1, away);
-        let coin = self.random.chance(500);
+        let (coin, orderly) = (self.random.chance(500), self.random.chance(250));
         let Some(server) = self.servers.get_mut(at).filter(|server| !server.down) else { return };
         (server.down, server.life) = (true, server.life + 1);
         (server.queue, server.feeds) = (Vec::new(), BTreeMap::new());
-        self.tell(|_| format!("server-{} CRASHES", at + 1));
-        // A write that was under way may have got through.
-        if let Some(turn) = self.engine.turn.take()
-            && coin
-            && turn.fate != Fate::Failed
-        {
-            self.make_durable(&turn.staged, &turn.decided);
+        if !(orderly && self.end_writer()) {
+            self.tell(|_| format!("server-{} CRASHES", at + 1));
+            self.crash_writer(coin);
         }
         self.after(away, Happening::ServerBack(at));
+    }
+
+    /// Ends the writer in an orderly way, if it is not in the middle of something.
+    fn end_writer(&mut self) -> bool {
+        let raw = self.raw_clock();
+        let Engine::Exclusive { writer, turn: None } = &mut self.engine else { return false };
+        self.disk.set_unreadable(false);
+        if writer.end(raw).is_err() {
+            return false;
+        }
+        let (shown, kept) = (writer.view().now(), self.disk.rows().clock);
+        self.checker.ended(self.now, shown, kept);
+        self.tell(|_| "server-1 ENDS in an orderly way".into());
+        true
+    }
+
+    /// A commit that was under way may have got through.
+    fn crash_writer(&mut self, coin: bool) {
+        if let Some(Pending { turn, fate, .. }) = self.engine.take_turn()
+            && coin
+            && fate != Fate::Failed
+        {
+            self.note_durable(turn.staged(), turn.answers());
+            self.disk.rows_mut().write(turn.staged());
+        }
+        let Engine::Exclusive { writer, .. } = &self.engine else { return };
+        let (shown, has_leases) = (writer.view().now(), writer.view().resident().has_leases());
+        let kept = self.disk.rows().clock;
+        if has_leases {
+            self.checker.crashed(self.now, shown, kept);
+        }
     }
 
     pub(crate) fn pause_server(&mut self, at: usize) {
@@ -383,7 +407,6 @@ impl World {
     pub(crate) fn server_back(&mut self, at: usize) {
         let (calm, keep) = (self.calm, self.random.pick(&[5, 50, 100_000], 100_000));
         let raw = self.raw_clock();
-        let exclusive = self.is_exclusive();
         let Some(server) = self.servers.get_mut(at) else { return };
         if calm {
             server.paused_until = server.paused_until.min(self.now);
@@ -393,10 +416,10 @@ impl World {
         }
         (server.down, server.paused_until) = (false, 0);
         let life = server.life;
-        if exclusive {
-            self.disk.forget_events(keep);
+        if matches!(self.engine, Engine::Exclusive { .. }) {
+            self.disk.rows_mut().forget_events(keep);
             if self.bug == Some(Bug::FenceResetOnRestart) {
-                self.disk.counters.last_fence = self.setting.first_fence;
+                self.disk.rows_mut().counters.last_fence = self.setting.first_fence;
             }
             self.engine = Engine::start(&self.disk, &self.setting, raw);
             self.checker.settle_promises(self.now);
@@ -404,136 +427,11 @@ impl World {
         self.tell(|_| format!("server-{} is back", at + 1));
         self.after(0, Happening::Tick(at, life));
     }
+}
 
-    // --- mistakes on purpose ---
-
-    /// Decides with a mistake. `None` when the answer comes later.
-    fn decide_with(
-        &mut self,
-        bug: Bug,
-        at: usize,
-        staged: &mut Staged,
-        request: &Rc<Request>,
-        seen_stale: bool,
-    ) -> Option<Outcome> {
-        let slot = self.staged_slot(staged, &request.key);
-        let (key, command) = (&request.key, &request.command);
-        let real = |world: &Self, staged: &mut Staged, command: &Command| {
-            world.engine.resident.decide(staged, key, command, &world.engine.limits)
-        };
-        match (bug, command) {
-            (Bug::ReleaseWithoutCompare, Command::Release(claim)) => {
-                let current = slot.live(staged.now).map(|lease| lease.proof().into());
-                Some(real(self, staged, &Command::Release(current.unwrap_or_else(|| claim.clone()))))
-            }
-            (Bug::FenceResetOnRelease, Command::Release(claim)) => {
-                let outcome = real(self, staged, command);
-                if outcome == Outcome::Released {
-                    staged.counters.last_fence = claim.fence().map_or(0, |fence| fence.get() - 1);
-                }
-                Some(outcome)
-            }
-            (Bug::ExpiredRevived, Command::Renew { claim, .. }) => {
-                let revived = self.revive(staged, key, &slot, claim);
-                Some(revived.unwrap_or_else(|| real(self, staged, command)))
-            }
-            (Bug::RetryGrantsTwice, Command::Acquire(bid)) if slot.live(staged.now).is_none() => {
-                Some(self.grant_anew(staged, key, &slot, bid))
-            }
-            (Bug::UnlinkThenCreate, Command::Acquire(_)) if seen_stale => {
-                self.unlink(staged, key, slot);
-                Some(real(self, staged, command))
-            }
-            (Bug::UnlinkThenCreate, Command::Acquire(_))
-                if slot.lease.is_some() && slot.live(staged.now).is_none() =>
-            {
-                let delay = self.random.between(1, 300);
-                self.after(delay, Happening::SeenStale(at, request.clone()));
-                None
-            }
-            _ => Some(real(self, staged, command)),
-        }
-    }
-
-    fn staged_slot(&self, staged: &Staged, key: &Key) -> Slot {
-        let staged = staged.slots.get(key).and_then(Option::as_ref);
-        staged.cloned().unwrap_or_else(|| self.engine.resident.slot(key))
-    }
-
-    fn revive(&self, staged: &mut Staged, key: &Key, slot: &Slot, claim: &Claim) -> Option<Outcome> {
-        let last = slot.lease.as_ref().or_else(|| self.engine.last_lease.get(key))?;
-        let free = slot.live(staged.now).is_none();
-        let fits = claim.fits(last) && last.is_expired(staged.now);
-        let mut lease = last.clone();
-        lease.expires_at = staged.now + lease.ttl.as_duration();
-        (free && fits).then(|| {
-            staged.slots.insert(key.clone(), Some(Slot { lease: Some(lease.clone()), ..slot.clone() }));
-            Outcome::Renewed(lease)
-        })
-    }
-
-    /// Decides as if no lease id had ever ended.
-    fn grant_anew(&self, staged: &mut Staged, key: &Key, slot: &Slot, bid: &Bid) -> Outcome {
-        let (now, last_fence) = (staged.now, staged.counters.last_fence);
-        let context = Context { now, last_fence, remembered: None, owner_is_full: false };
-        // What just ended would be remembered too, so it is settled under another name first.
-        let settled = decide(key, slot, &Command::Settle, &context);
-        let between = settled.slot.clone().unwrap_or_else(|| slot.clone());
-        let decision = decide(key, &between, &Command::Acquire(bid.clone()), &context);
-        for event in settled.events.into_iter().chain(decision.events) {
-            staged.counters.position.0 += 1;
-            staged.events.push(Published { position: staged.counters.position, event });
-        }
-        staged.counters.last_fence = decision.last_fence;
-        staged.slots.insert(key.clone(), Some(decision.slot.unwrap_or(between)));
-        decision.outcome
-    }
-
-    fn unlink(&self, staged: &mut Staged, key: &Key, mut slot: Slot) {
-        let Some(lease) = slot.lease.take() else { return };
-        let (at, because) = (staged.now, LossReason::Expired);
-        staged.endings.push(Ending { at, key: key.clone(), lease_id: lease.lease_id, because });
-        self.push_end(staged, key, &mut slot, &lease);
-        staged.slots.insert(key.clone(), Some(slot));
-    }
-
-    fn push_end(&self, staged: &mut Staged, key: &Key, slot: &mut Slot, lease: &Lease) {
-        slot.seq += 1;
-        slot.vacant_since = staged.now;
-        let kind = EventKind::Ended { because: EndReason::Expired };
-        let (key, seq, at) = (key.clone(), slot.seq, staged.now);
-        let event = Event { key, seq, at, fence: lease.fence, owner: lease.owner.clone(), kind };
-        staged.counters.position.0 += 1;
-        staged.events.push(Published { position: staged.counters.position, event });
-    }
-
-    fn tell_expiry_again(&mut self, staged: &mut Staged) {
-        let Some(event) = self.engine.last_expired.take() else { return };
-        let mut slot = self.staged_slot(staged, &event.key);
-        if slot.lease.is_none() {
-            slot.seq += 1;
-            staged.counters.position.0 += 1;
-            let again = Event { seq: slot.seq, at: staged.now, ..event.clone() };
-            staged.events.push(Published { position: staged.counters.position, event: again });
-            staged.slots.insert(event.key, Some(slot));
-        }
-    }
-
-    fn remember_for_bugs(&mut self, staged: &Staged) {
-        if self.bug == Some(Bug::DoubleExpiry) {
-            let is_expiry =
-                |event: &&Event| matches!(event.kind, EventKind::Ended { because: EndReason::Expired });
-            let expired = staged.events.iter().map(|published| &published.event).rfind(is_expiry);
-            self.engine.last_expired = expired.cloned().or(self.engine.last_expired.take());
-        }
-        if self.bug == Some(Bug::ExpiredRevived) {
-            for (key, slot) in &staged.slots {
-                if let Some(lease) = slot.as_ref().and_then(|slot| slot.lease.clone()) {
-                    self.engine.last_lease.insert(key.clone(), lease);
-                }
-            }
-        }
-    }
+/// The decisions among the answers of a turn.
+fn decided(answers: &[Answer]) -> impl Iterator<Item = &Decided> {
+    answers.iter().filter_map(|answer| answer.decided.as_ref())
 }
 
 fn shown(kind: &EventKind) -> String {

@@ -51,6 +51,8 @@ pub struct Faults {
     pub failed_writes: u64,
     /// Writes of which nobody knows whether they failed.
     pub unknown_writes: u64,
+    /// Attempts to read the disk anew that fail.
+    pub unreadable: u64,
     /// Writes that take long.
     pub slow_writes: u64,
     /// The average time between two of the following, in milliseconds.
@@ -62,7 +64,7 @@ pub struct Faults {
 /// Something that happens to somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A server is gone, and comes back.
+    /// A server is gone, once in a while in an orderly way, and comes back.
     ServerCrash,
     /// A server does nothing for a while.
     ServerPause,
@@ -109,6 +111,7 @@ impl Faults {
             slow: random.pick(&[0, 5, 50, 200], 0),
             failed_writes: random.pick(&[0, 0, 10, 100], 0),
             unknown_writes: random.pick(&[0, 0, 10, 50], 0),
+            unreadable: random.pick(&[0, 200, 700], 0),
             slow_writes: random.pick(&[0, 10, 100], 0),
             every: random.between(1_000, 20_000) * pace,
             kinds,

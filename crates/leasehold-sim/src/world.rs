@@ -11,6 +11,7 @@ use leasehold_store::Feed;
 use crate::bug::Bug;
 use crate::checker::{Belief, Checker, Counts};
 use crate::client::{Client, Effect, Moment};
+use crate::desk::Desk;
 use crate::disk::Disk;
 use crate::law::Violation;
 use crate::message::{Request, Sender, ToClient, ToRegister, ToServer};
@@ -64,6 +65,7 @@ pub struct World {
     pub(crate) servers: Vec<Server>,
     pub(crate) engine: Engine,
     pub(crate) disk: Disk,
+    pub(crate) desk: Rc<Desk>,
     pub(crate) checker: Checker,
     registers: BTreeMap<Key, Register>,
     queue: BinaryHeap<Reverse<Entry>>,
@@ -138,7 +140,7 @@ impl World {
         let seats = owners.iter().zip(&setting.clients);
         let seats =
             seats.map(|(owner, (clock, habits))| Seat::new(Client::new(owner.clone(), *clock, *habits)));
-        let disk = Disk::new(setting.first_fence);
+        let disk = Disk::new(setting.first_fence, bug);
         let servers = match setting.topology {
             Topology::Exclusive => 1,
             Topology::Shared(servers) => servers,
@@ -153,6 +155,7 @@ impl World {
             servers: (0..servers).map(|_| Server::default()).collect(),
             engine: Engine::start(&disk, &setting, setting.store_clock.read(0)),
             disk,
+            desk: Desk::new(bug),
             checker: Checker::new(owners),
             setting,
             registers: BTreeMap::new(),

@@ -196,6 +196,7 @@ pub(crate) enum Standing {
 }
 
 /// Compares the position `after` with the events that are kept.
+#[inline]
 pub(crate) fn standing(after: Position, oldest: Option<Position>, newest: Position) -> Standing {
     let oldest = oldest.map_or(newest.0 + 1, |position| position.0);
     match after {

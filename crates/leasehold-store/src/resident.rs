@@ -2,6 +2,9 @@
 //!
 //! [`Staged`] is an overlay: decisions read through it, so that the second command of a batch sees the first. Nobody
 //! else does: readers see [`Resident`] alone, which changes only in [`Resident::commit`].
+//!
+//! The methods are `#[inline]` for the sake of the simulator: it lives through millions of turns in every test run, and so
+//! has them compiled along with it, optimised, while this crate is not in development.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -69,6 +72,7 @@ pub struct Staged {
 }
 
 impl Staged {
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.jobs.is_empty() && self.endings.is_empty()
     }
@@ -94,28 +98,34 @@ impl Resident {
         resident
     }
 
+    #[inline]
     pub fn slot(&self, key: &Key) -> Slot {
         self.slots.get(key).cloned().unwrap_or_else(|| Slot::unknown(self.counters.seq_floor))
     }
 
+    #[inline]
     pub fn committed(&self, key: &Key) -> Option<&Slot> {
         self.slots.get(key)
     }
 
+    #[inline]
     pub fn committed_job(&self, key: &Key) -> Option<&Job> {
         self.jobs.get(key)
     }
 
+    #[inline]
     pub fn has_leases(&self) -> bool {
         !self.due.is_empty()
     }
 
     /// When something is due next.
+    #[inline]
     pub fn next_due(&self) -> Option<StoreTime> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// The slots of `range` that hold a lease which has not expired at `now`, and whether there may be more.
+    #[inline]
     pub fn page(&self, range: &Range, now: StoreTime) -> (Vec<(Key, Slot)>, bool) {
         let limit = range.limit.clamp(1, Range::MAX_LIMIT);
         let start =
@@ -134,6 +144,7 @@ impl Resident {
     }
 
     /// The events after `after`; `None` when there are none yet.
+    #[inline]
     pub fn events_after(&self, after: Position, limit: usize) -> Option<Feed> {
         let newest = self.counters.position;
         match standing(after, self.oldest_event(), newest) {
@@ -147,6 +158,7 @@ impl Resident {
         Some(Feed::Events(batch.cloned().collect()))
     }
 
+    #[inline]
     pub fn stage(&self, now: StoreTime) -> Staged {
         Staged {
             now,
@@ -161,6 +173,7 @@ impl Resident {
     }
 
     /// Decides a command on top of what is staged, and stages the result.
+    #[inline]
     pub fn decide(&self, staged: &mut Staged, key: &Key, command: &Command, limits: &Limits) -> Outcome {
         let slot = self.staged_slot(staged, key);
         let context = Context {
@@ -174,6 +187,7 @@ impl Resident {
     }
 
     /// The same for a command about a job; answers the record as it is then, too.
+    #[inline]
     pub fn decide_job(
         &self,
         staged: &mut Staged,
@@ -198,6 +212,7 @@ impl Resident {
     }
 
     /// Settles what is due at the staged time, on at most `limit` keys; answers on how many.
+    #[inline]
     pub fn settle_due(&self, staged: &mut Staged, limit: usize, limits: &Limits) -> usize {
         let now = staged.now;
         let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key);
@@ -209,6 +224,7 @@ impl Resident {
     }
 
     /// Stages the forgetting of keys that have been free for long, at most `limit`.
+    #[inline]
     pub fn forget(&self, staged: &mut Staged, limit: usize) {
         let too_many = self.vacant.len().saturating_sub(ENDINGS_KEPT);
         for (index, (_, key)) in self.vacant.iter().take(limit).enumerate() {
@@ -228,6 +244,7 @@ impl Resident {
     }
 
     /// Makes what was staged, and is durable by now, visible.
+    #[inline]
     pub fn commit(&mut self, staged: Staged) {
         let now = staged.now;
         self.counters = staged.counters;
@@ -251,15 +268,18 @@ impl Resident {
     }
 
     /// The oldest event that is kept.
+    #[inline]
     pub fn oldest_event(&self) -> Option<Position> {
         self.events.front().map(|published| published.position)
     }
 
     /// How many endings are remembered.
+    #[inline]
     pub fn endings(&self) -> usize {
         self.endings.len()
     }
 
+    #[inline]
     fn staged_slot(&self, staged: &Staged, key: &Key) -> Slot {
         match staged.slots.get(key) {
             Some(Some(slot)) => slot.clone(),
@@ -268,21 +288,25 @@ impl Resident {
         }
     }
 
+    #[inline]
     fn staged_job<'a>(&'a self, staged: &'a Staged, key: &Key) -> Option<&'a Job> {
         staged.jobs.get(key).map_or_else(|| self.jobs.get(key), Option::as_ref)
     }
 
+    #[inline]
     fn remembered(&self, staged: &Staged, key: &Key, lease_id: LeaseId) -> Option<LossReason> {
         let id = (key.clone(), lease_id);
         staged.ended.get(&id).or_else(|| self.ended.get(&id)).copied()
     }
 
+    #[inline]
     fn is_full(&self, staged: &Staged, owner: &Owner, limits: &Limits) -> bool {
         let committed = self.leases.get(owner).copied().map_or(0, i64::from);
         let change = staged.leases.get(owner).copied().unwrap_or(0);
         committed + change >= i64::from(limits.leases_per_owner)
     }
 
+    #[inline]
     fn take_in(&self, staged: &mut Staged, key: &Key, before: &Slot, decision: Decision) -> Outcome {
         staged.counters.last_fence = decision.last_fence;
         for event in decision.events {
@@ -301,6 +325,7 @@ impl Resident {
         decision.outcome
     }
 
+    #[inline]
     fn put_job(&mut self, key: Key, job: Job) {
         if job.is_finished() {
             self.finished.insert((job.changed_at, key.clone()));
@@ -308,12 +333,14 @@ impl Resident {
         self.jobs.insert(key, job);
     }
 
+    #[inline]
     fn take_out_job(&mut self, key: &Key) {
         if let Some(job) = self.jobs.remove(key) {
             self.finished.remove(&(job.changed_at, key.clone()));
         }
     }
 
+    #[inline]
     fn put(&mut self, key: Key, slot: Slot) {
         if let Some(due_at) = slot.due_at() {
             self.due.insert((due_at, key.clone()));
@@ -327,6 +354,7 @@ impl Resident {
         self.slots.insert(key, slot);
     }
 
+    #[inline]
     fn take_out(&mut self, key: &Key) {
         let Some(slot) = self.slots.remove(key) else { return };
         if let Some(due_at) = slot.due_at() {
@@ -344,6 +372,7 @@ impl Resident {
         }
     }
 
+    #[inline]
     fn remember(&mut self, endings: Vec<Ending>) {
         for ending in endings {
             self.ended.insert((ending.key.clone(), ending.lease_id), ending.because);
@@ -352,6 +381,7 @@ impl Resident {
     }
 
     /// Drops the endings that have been remembered for long enough, or are too many.
+    #[inline]
     fn drop_old_endings(&mut self, now: StoreTime) {
         while let Some(oldest) = self.endings.front() {
             if self.endings.len() <= ENDINGS_KEPT && oldest.at + REMEMBERED > now {
@@ -363,6 +393,7 @@ impl Resident {
     }
 }
 
+#[inline]
 fn count_leases(leases: &mut HashMap<Owner, i64>, slot: &Slot, change: i64) {
     if let Some(lease) = &slot.lease {
         *leases.entry(lease.owner.clone()).or_default() += change;

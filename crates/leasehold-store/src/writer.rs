@@ -127,16 +127,19 @@ pub struct Overlay<'a> {
 
 impl Overlay<'_> {
     /// Decides a command.
+    #[inline]
     pub fn apply(&mut self, key: &Key, command: &Command) -> Outcome {
         self.resident.decide(self.staged, key, command, self.limits)
     }
 
     /// Decides a command about a job.
+    #[inline]
     pub fn apply_job(&mut self, key: &Key, command: &JobCommand) -> (JobOutcome, Record) {
         self.resident.decide_job(self.staged, key, command, self.limits)
     }
 
     /// Settles what is due, on at most `limit` keys; answers on how many.
+    #[inline]
     pub fn settle_due(&mut self, limit: usize) -> usize {
         self.resident.settle_due(self.staged, limit.min(BATCH), self.limits)
     }
@@ -151,6 +154,7 @@ pub struct View {
 
 impl View {
     /// Shows what is on disk.
+    #[inline]
     pub fn new(loaded: Loaded) -> Self {
         Self {
             now: AtomicU64::new(loaded.clock.as_millis()),
@@ -160,23 +164,27 @@ impl View {
     }
 
     /// The committed state.
+    #[inline]
     pub fn resident(&self) -> RwLockReadGuard<'_, Resident> {
         // A commit that panicked half-way takes the writer down with it, and every later request is refused.
         self.resident.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lease clock as of the last turn.
+    #[inline]
     pub fn now(&self) -> StoreTime {
         StoreTime::from_millis(self.now.load(Ordering::Acquire))
     }
 
     /// What is there under `key`. An expiry may be due that nobody has noticed yet.
+    #[inline]
     pub fn reading(&self, key: &Key) -> Reading {
         let resident = self.resident();
         Reading { slot: resident.slot(key), now: self.now(), position: resident.counters.position }
     }
 
     /// A page of the live leases.
+    #[inline]
     pub fn page(&self, range: &Range) -> Page {
         let resident = self.resident();
         let now = self.now();
@@ -185,16 +193,19 @@ impl View {
     }
 
     /// The events after `after`; `None` when there are none yet.
+    #[inline]
     pub fn events_after(&self, after: Position, limit: usize) -> Option<Feed> {
         self.resident().events_after(after, limit)
     }
 
     /// Changes whenever there are new events.
+    #[inline]
     pub fn positions(&self) -> watch::Receiver<Position> {
         self.position.subscribe()
     }
 
     /// Shows what was staged, now that it is durable.
+    #[inline]
     pub fn commit(&self, staged: Staged) -> Commit {
         let now = staged.now;
         let mut resident = self.resident.write().unwrap_or_else(PoisonError::into_inner);
@@ -206,6 +217,7 @@ impl View {
         Commit { now, position, next_due }
     }
 
+    #[inline]
     fn replace(&self, resident: Resident, now: StoreTime) {
         let position = resident.counters.position;
         let mut shown = self.resident.write().unwrap_or_else(PoisonError::into_inner);

@@ -45,4 +45,7 @@ caught! {
     double_expiry: DoubleExpiry,
     unlink_then_create: UnlinkThenCreate,
     retry_grants_twice: RetryGrantsTwice,
+    no_reload_after_unknown_write: NoReloadAfterUnknownWrite,
+    reload_forgets_the_clock: ReloadForgetsTheClock,
+    idle_clock_not_written: IdleClockNotWritten,
 }
