@@ -214,6 +214,9 @@ struct Queue {
     filled: Condvar,
     /// How many requests are in the queue, for a look without the lock.
     length: AtomicUsize,
+    /// How many requests there have been.
+    #[cfg(test)]
+    pushed: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -230,6 +233,8 @@ impl Queue {
             return writer::Request::refuse(request, Error::Closed);
         }
         state.requests.push(request);
+        #[cfg(test)]
+        self.pushed.fetch_add(1, Ordering::SeqCst);
         let was_empty = state.requests.len() == 1;
         self.length.store(state.requests.len(), Ordering::Release);
         drop(state);
@@ -300,6 +305,49 @@ impl WriterThread {
         }
         if let Err(error) = self.writer.end(self.clock.millis()) {
             tracing::warn!(%error, path = %self.path.display(), "the store was closed, but its log could not be written back");
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test fails by panicking
+mod tests {
+    use leasehold_core::lease::{Bid, Claim};
+    use leasehold_core::{LeaseId, Meta, Owner, TabId, Ttl};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::embedded::{Mode, file};
+
+    /// A call by tab once looked at the record, and sent what it had found there through the queue.
+    #[tokio::test]
+    async fn each_command_is_one_pass_through_the_queue_whatever_the_claim() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        file::create_if_missing(&path).unwrap();
+        let lock = ModeLock::take(&path, Mode::Exclusive, true, |_| Ok(())).unwrap();
+        let store =
+            Exclusive::open(&path, lock, Arc::new(ManualClock::default()), Limits::default()).unwrap();
+        let (key, anna) = (Key::parse("doc/minutes").unwrap(), Owner::parse("anna").unwrap());
+        let (lease_id, tab) = (LeaseId::from_random([1; 16]), TabId::parse("tab-1").ok());
+        let (ttl, meta) = (Ttl::from_secs(30).unwrap(), Meta::default());
+        let bid = Bid { lease_id, owner: anna.clone(), tab: tab.clone(), ttl, meta };
+        let by_tab = Claim::Tab { owner: anna.clone(), tab };
+        let by_id = Claim::Holder { lease_id, owner: anna, fence: None };
+        let foreign = Claim::Tab { owner: Owner::parse("ben").unwrap(), tab: None };
+        for (number, command) in [
+            Command::AcquireInTab(bid.clone()),
+            Command::AcquireInTab(bid),
+            Command::Renew { claim: by_tab.clone(), ttl: None },
+            Command::Renew { claim: by_id, ttl: None },
+            Command::Renew { claim: foreign, ttl: None },
+            Command::Release(by_tab),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            store.apply(&key, command).await.unwrap();
+            assert_eq!(store.queue.pushed.load(Ordering::SeqCst), number + 1);
         }
     }
 }

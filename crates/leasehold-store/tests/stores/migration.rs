@@ -12,7 +12,7 @@ use leasehold_store::clock::ManualClock;
 use leasehold_store::embedded::{self, Embedded};
 use leasehold_store::{Error, Feed, JobStore, Mode, Postgres, Range, Store};
 
-use crate::postgres::server::server;
+use crate::postgres::harness::shared_server;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
@@ -209,7 +209,7 @@ async fn an_old_file_that_others_use_is_not_touched() {
 
 #[tokio::test]
 async fn a_database_of_the_version_before_is_brought_up_to_date() {
-    let Some(server) = server() else { return };
+    let Some((server, _in_use)) = shared_server().await else { return };
     let database = server.create_database().await;
     let dump = std::fs::read_to_string(format!("{FIXTURES}/postgres-schema-2.sql")).unwrap();
     server.connect(&database).await.batch_execute(&dump).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_database_of_the_version_before_is_brought_up_to_date() {
 /// begun a command when the tables changed finishes it first: the new column waits for it.
 #[tokio::test]
 async fn a_command_that_began_before_is_finished_before_the_tables_change() {
-    let Some(server) = server() else { return };
+    let Some((server, _in_use)) = shared_server().await else { return };
     let database = server.create_database().await;
     let dump = std::fs::read_to_string(format!("{FIXTURES}/postgres-schema-2.sql")).unwrap();
     server.connect(&database).await.batch_execute(&dump).await.unwrap();

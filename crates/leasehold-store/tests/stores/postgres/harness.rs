@@ -40,10 +40,16 @@ const TEST_CLOCK: &str = "CREATE TABLE test_clock (millis bigint NOT NULL); \
     CREATE OR REPLACE FUNCTION leasehold.clock_ms() RETURNS bigint LANGUAGE sql VOLATILE AS \
       'SELECT millis FROM public.test_clock'";
 
+/// The server that all tests share, which no test crashes while this one uses it.
+pub async fn shared_server() -> Option<(&'static Server, OwnedRwLockReadGuard<()>)> {
+    let server = server()?;
+    Some((server, GATE.clone().read_owned().await))
+}
+
 impl PostgresHarness {
     pub async fn start(way: Way) -> Option<Self> {
-        let server = server()?;
-        let in_use = Some(GATE.clone().read_owned().await);
+        let (server, in_use) = shared_server().await?;
+        let in_use = Some(in_use);
         let database = server.create_database().await;
         let state = Mutex::new(State { database, store: None, in_use });
         let harness = Self { server, way, state, clock_setter: tokio::sync::Mutex::default() };

@@ -3,12 +3,13 @@
 pub mod harness;
 mod killed;
 mod proxy;
-pub mod server;
+mod server;
 mod tls;
 
 use std::time::Duration;
 
-use leasehold_core::{Command, EventKind, Outcome, Position};
+use leasehold_core::lease::Bid;
+use leasehold_core::{Claim, Command, EventKind, Outcome, Owner, Position, TabId};
 use leasehold_store::conformance::{Harness, JobHarness, Restart};
 use leasehold_store::{Error, Feed, JobStore, Postgres, Range, Retry, Store, open};
 use tokio::time::timeout;
@@ -57,6 +58,19 @@ async fn a_command_takes_two_round_trips_and_a_look_takes_one() {
     assert_eq!(proxy.trips(), 2, "a renewal");
     acquire(&store, &key, &crate::harness::bid("ben", 2, TTL)).await;
     assert_eq!(proxy.trips(), 2, "a refusal");
+    let tab = TabId::parse("tab-1").unwrap();
+    let by_tab = |owner: &str| Claim::Tab { owner: Owner::parse(owner).unwrap(), tab: Some(tab.clone()) };
+    let (in_tab, other) = (crate::harness::key("trips-by-tab"), crate::harness::bid("cora", 3, TTL));
+    for (what, command) in [
+        ("a grant by tab", Command::AcquireInTab(Bid { tab: Some(tab.clone()), ..other.clone() })),
+        ("the same again", Command::AcquireInTab(Bid { tab: Some(tab.clone()), ..other })),
+        ("a renewal by tab", Command::Renew { claim: by_tab("cora"), ttl: None }),
+        ("a refused renewal by tab", Command::Renew { claim: by_tab("ben"), ttl: None }),
+        ("a release by tab", Command::Release(by_tab("cora"))),
+    ] {
+        store.apply(&in_tab, command).await.unwrap();
+        assert_eq!(proxy.trips(), 2, "{what}");
+    }
     must_release(&store, &key, &lease).await;
     assert_eq!(proxy.trips(), 2, "a release");
     store.read(&key).await.unwrap();
