@@ -243,7 +243,7 @@ pub enum JobOutcome {
         /// Who works on it instead, if anybody.
         held: Option<Held>,
     },
-    /// The lease id is right, and it is another worker's: whoever sent it does not work on this job.
+    /// The lease id is right, and it is another worker's: the caller does not work on this job.
     NotYours(Held),
     /// It is to be done again.
     Reset,

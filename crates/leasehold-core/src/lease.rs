@@ -237,7 +237,7 @@ impl From<Proof> for Claim {
 /// By what right a lease is taken from its holder. The door knows what the caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// The caller may take anybody's.
+    /// The caller may take any holder's lease.
     Force,
     /// The caller may take only what it holds itself, in another tab.
     SameOwner,
@@ -437,7 +437,7 @@ pub enum Outcome {
         /// Who holds the key instead, if anybody.
         held: Option<Held>,
     },
-    /// The lease id is right, and it is another owner's: whoever sent it does not hold this lease.
+    /// The lease id is right, and it is another owner's: the caller does not hold this lease.
     NotYours(Held),
     /// The holder has been asked, or still is.
     Requested {

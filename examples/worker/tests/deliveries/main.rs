@@ -103,8 +103,8 @@ fn task() -> Value {
     json!({ "analysisId": "42", "payload": { "page": 7 } })
 }
 
-/// On a machine whose disk was busy, the first worker could not refresh a lease of two seconds in time, rightly stopped,
-/// and the second one began: the lease here is longer than any such stall.
+/// With a lease of two seconds on PostgreSQL, the first worker once began and did not end, and the second one finished the
+/// job; the machine was busy, but the cause was not proved. The lease here is longer than a stall of the machine.
 async fn deliveries_at_once_are_one_run(place: &Place) {
     let patient = [("WORKER_TTL_SECONDS", "60")];
     let workers = ["w1", "w2"].map(|name| Worker::start_with(place, name, 300, &patient));
