@@ -74,6 +74,28 @@ test('one instance serves a thousand projects, each apart from the others', () =
   expect(ask(second, 'timeout', {}, 1000, 0).effects).toBeUndefined();
 });
 
+/** The module's allocator is a small one: it must give back what it is given, in whatever order, or a page that is open for
+ * days would grow. */
+test('a page that works for days needs no more memory than at first', async () => {
+  const exports = await instance();
+  const rules = rulesOf(exports) as unknown as typeof ask;
+  const size = (): number => exports.memory.buffer.byteLength;
+  const work = (rounds: number) => {
+    for (let round = 0; round < rounds; round += 1) {
+      const root = 'p'.repeat(1 + round % 97);
+      const machine = rules(0, 'open', { ...OPEN, root }, 1000, 0).machine ?? -1;
+      rules(machine, 'acquire', { call: 1, options: { reentrant: false, allowAdvisory: false } }, 1000 + round, round);
+      rules(machine, 'abort', { call: 1 }, 1000 + round, round);
+      if (round % 3) rules(machine, 'close', {}, 1000, 0);
+      else for (const kept of [...Array(10).keys()]) rules(kept, 'close', {}, 1000, 0);
+    }
+  };
+  work(1000);
+  const before = size();
+  work(20_000);
+  expect(size()).toBe(before);
+});
+
 test('a machine that was closed is gone, and its number is given again', () => {
   const machine = open();
   expect(ask(machine, 'close', {}, 0, 0)).toEqual({});
