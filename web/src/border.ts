@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 3943064944;
+export const FINGERPRINT = 1550262838;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
@@ -16,6 +16,7 @@ export const REQUESTS = {
   open: {
     owner: 'text',
     root: 'text',
+    lockName: 'text',
     folder: ['guarded', 'advisory', 'absent'],
     why: 'text?',
     seedA: 'small',
@@ -340,6 +341,8 @@ export interface ProjectLeaseView {
   readonly viaFallback: boolean;
   readonly fence: number;
   readonly guarantee: GuaranteeWord;
+  readonly root: string;
+  readonly lockName: string;
 }
 
 /** An error, as the application gets it: `new ProjectLockError(message, …)`. */
@@ -362,6 +365,8 @@ export interface ErrorView {
 export interface ProjectEventView {
   /** Its name. */
   readonly type: string;
+  readonly root: string;
+  readonly lockName: string;
   readonly operation?: OperationWord;
   readonly strategy?: StrategyWord;
   readonly retry?: number;

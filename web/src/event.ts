@@ -2,28 +2,34 @@
 
 import type { DialectsView, ProjectEventView } from './border.js';
 import { errorOf } from './error.js';
-import type { Dialect, ProjectLockEvent, ProjectLockEventListener, ProjectLockSubscription } from './types.js';
+import type {
+  Dialect, ProjectLockEvent, ProjectLockEventListener, ProjectLockSubscribeOptions, ProjectLockSubscription,
+} from './types.js';
 
 const DIALECTS: readonly Dialect[] = ['lock', 'service', 'autosave'];
 
 /** The subscribers. */
 export class Listeners {
-  readonly #all = new Set<{ listener: (event: never) => void; dialect: Dialect }>();
+  readonly #all = new Set<ProjectLockSubscribeOptions<Dialect> & { listener: (event: never) => void; dialect: Dialect }>();
 
   /** Adds a subscriber. */
-  add<In extends Dialect>(listener: ProjectLockEventListener<In>, dialect: Dialect = 'lock'): ProjectLockSubscription {
-    const entry = { listener, dialect };
+  add<In extends Dialect>(
+    listener: ProjectLockEventListener<In>, { dialect = 'lock' as In, root, lockName }: ProjectLockSubscribeOptions<In> = {},
+  ): ProjectLockSubscription {
     if (!DIALECTS.includes(dialect)) {
       throw new TypeError(`there is no dialect "${dialect}": choose one of ${DIALECTS.join(', ')}`);
     }
+    const entry = { listener, dialect, root, lockName };
     this.#all.add(entry);
     return { unsubscribe: () => { this.#all.delete(entry); } };
   }
 
-  /** Publishes an event to all subscribers. */
+  /** Publishes an event to its subscribers. One that unsubscribes meanwhile gets no more of it. */
   publish(event: DialectsView): void {
-    for (const { listener, dialect } of [...this.#all]) {
-      for (const view of [event[dialect] ?? []].flat()) publishTo(listener, view);
+    for (const entry of [...this.#all]) {
+      const { listener, dialect, root = event.lock.root, lockName = event.lock.lockName } = entry;
+      if (root !== event.lock.root || lockName !== event.lock.lockName) continue;
+      for (const view of [event[dialect] ?? []].flat()) if (this.#all.has(entry)) publishTo(listener, view);
     }
   }
 }

@@ -9,7 +9,7 @@ import { setWasm } from './wasm.js';
 export function host(send: (message: ToPage) => void): (message: ToHost) => void {
   const lock = createProjectLock();
   const aborts = new Map<number, AbortController>();
-  lock.onEvent = (event, project) => send({ event, project });
+  lock.onEvent = (event) => send({ event });
 
   async function answer(call: number, method: Method, options: object | undefined): Promise<void> {
     const abort = new AbortController();

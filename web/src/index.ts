@@ -9,7 +9,8 @@ import { projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscription, ProjectLockTakeOverOptions,
+  ProjectLockLease, ProjectLockReadonlyEvent, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
+  ProjectLockSubscription, ProjectLockTakeOverOptions,
 } from './types.js';
 import { setWasm } from './wasm.js';
 import { withLock } from './with.js';
@@ -41,10 +42,8 @@ interface Far {
 
 const listeners = new Listeners();
 const calls = new Map<number, Call>();
-/** The `onReadonly` of each project. */
-const readonlyListeners = new Map<string, NonNullable<ProjectLockAcquireOptions['onReadonly']>>();
-/** The projects that this page holds. */
-const held = new Set<string>();
+/** The projects of this page: whether it holds them, and their `onReadonly`. */
+const projects = new Map<string, { held?: boolean; onReadonly?: ((event: ProjectLockReadonlyEvent) => void) | undefined }>();
 let places: InitOptions = {};
 let far: Far | undefined;
 let lastCall = 0;
@@ -103,17 +102,17 @@ export function withProjectLock<T>(
   return withLock({ acquireProjectLock, releaseProjectLock, subscribeLockEvents }, options, work);
 }
 
-/** Subscribes to the events, in one of three dialects. */
+/** Subscribes to the events of one project, or of all, in one of three dialects. */
 export function subscribeLockEvents<In extends Dialect = 'lock'>(
-  listener: ProjectLockEventListener<In>, options: { dialect?: In } = {},
+  listener: ProjectLockEventListener<In>, options?: ProjectLockSubscribeOptions<In>,
 ): ProjectLockSubscription {
-  return listeners.add(listener, options.dialect);
+  return listeners.add(listener, options);
 }
 
 async function acquire(method: Method, options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
   const { signal, onReadonly, retryPolicy, ...rest } = options;
-  const project = projectOf(options);
-  if (onReadonly) readonlyListeners.set(project, onReadonly);
+  const project = projectAt(projectOf(options));
+  project.onReadonly = onReadonly ?? project.onReadonly;
   const answer = call<ProjectLockGrant>(method, { ...rest, retryPolicy: retryPolicy && { ...retryPolicy } });
   const number = lastCall;
   const abort = () => far?.postMessage({ abort: number });
@@ -122,7 +121,7 @@ async function acquire(method: Method, options: ProjectLockTakeOverOptions): Pro
   try {
     const grant = await answer;
     // A new lease is not the old listener's; the same one again still is.
-    if (!onReadonly && !options.reentrant) readonlyListeners.delete(project);
+    if (!options.reentrant) project.onReadonly = onReadonly;
     if (signal?.aborted) await giveBack(grant, signal);
     return grant;
   } finally {
@@ -138,8 +137,14 @@ async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): P
 }
 
 /** The part of a lease that identifies it. An application may have added properties that cannot be sent. */
-function claimOf({ leaseId, fence }: ProjectLockLease): object {
-  return { leaseId, fence };
+function claimOf({ leaseId, fence, root, lockName }: ProjectLockLease): object {
+  return { leaseId, fence, root, lockName };
+}
+
+function projectAt(key: string) {
+  const project = projects.get(key) ?? {};
+  projects.set(key, project);
+  return project;
 }
 
 function call<T>(method: Method, options?: object): Promise<T> {
@@ -181,10 +186,7 @@ function start(): Far {
 
 function hear(message: ToPage): void {
   if ('event' in message) {
-    const { event, project } = message;
-    if (event.lock.type === 'lock:acquired') held.add(project);
-    if (['lock:released', 'lock:readonly-entered'].includes(event.lock.type)) held.delete(project);
-    return publish(event, [project]);
+    return publish(message.event);
   }
   const waiting = calls.get(message.call);
   calls.delete(message.call);
@@ -193,14 +195,14 @@ function hear(message: ToPage): void {
   else waiting?.resolve(message.value as never);
 }
 
-/** Publishes an event to the subscribers, and then to `onReadonly` of these projects if it is theirs. */
-function publish(event: DialectsView, projects: readonly string[]): void {
+/** Publishes an event to the subscribers, and then to `onReadonly` of its project. */
+function publish(event: DialectsView): void {
+  const project = projectAt(projectOf(event.lock));
+  const { type } = event.lock;
+  if (type === 'lock:acquired') project.held = true;
+  if (type === 'lock:released' || type === 'lock:readonly-entered') project.held = false;
   listeners.publish(event);
-  if (event.lock.type !== 'lock:readonly-entered') return;
-  for (const project of projects) {
-    const listener = readonlyListeners.get(project);
-    if (listener) publishTo(listener, event.lock);
-  }
+  if (type === 'lock:readonly-entered' && project.onReadonly) publishTo(project.onReadonly, event.lock);
 }
 
 /** The Worker failed: its calls will not be answered, and its leases are over. The next call starts a new one. */
@@ -208,26 +210,33 @@ function fail(gone: Worker, why: string): void {
   if (far !== gone) return;
   gone.terminate();
   far = undefined;
-  const message = `the Worker of the project lock failed (${why}): say where it is with init({ workerUrl })`;
-  const [retryable, code] = [false, 'fallback-open-failed'] as const;
-  const [operation, type] = held.size > 0 ? ['renew', 'expired'] as const : ['acquire', 'acquire-failed'] as const;
-  const level = 'error';
-  const error: ErrorView = { name: 'LockIrrecoverableError', code, retryable, operation, message, level, said: why };
   const waiting = [...calls.values()];
   calls.clear();
-  waiting.forEach(({ reject }) => reject(errorOf(error)));
-  held.clear();
-  publish({
-    lock: { type: 'lock:error', operation, error, retryable },
-    service: { type, error },
-    autosave: [
-      { type: 'autosave.lock.error', error: code, retryable },
-      { type: 'autosave.lock.retry', attempt: 1, maxAttempts: 1, retryable },
-    ],
-  }, []);
-  const reason = 'irrecoverable';
-  const autosave = [{ type: 'autosave.lock.readonly', reason }];
-  publish({ lock: { type: 'lock:readonly-entered', reason, lastError: error }, autosave }, [...readonlyListeners.keys()]);
+  waiting.forEach(({ reject }) => reject(errorOf(failure('acquire', why))));
+  for (const [key, { held }] of projects) {
+    const [root, lockName] = JSON.parse(key) as [string, string];
+    const named = { root, lockName };
+    const [operation, type] = held ? ['renew', 'expired'] as const : ['acquire', 'acquire-failed'] as const;
+    const error = failure(operation, why);
+    const { code, retryable } = error;
+    publish({
+      lock: { ...named, type: 'lock:error', operation, error, retryable },
+      service: { ...named, type, error },
+      autosave: [
+        { ...named, type: 'autosave.lock.error', error: code, retryable },
+        { ...named, type: 'autosave.lock.retry', attempt: 1, maxAttempts: 1, retryable },
+      ],
+    });
+    const reason = 'irrecoverable';
+    const autosave = [{ ...named, type: 'autosave.lock.readonly', reason }];
+    publish({ lock: { ...named, type: 'lock:readonly-entered', reason, lastError: error }, autosave });
+  }
+}
+
+function failure(operation: 'acquire' | 'renew', said: string): ErrorView {
+  const message = `the Worker of the project lock failed (${said}): say where it is with init({ workerUrl })`;
+  const [name, code] = ['LockIrrecoverableError', 'fallback-open-failed'] as const;
+  return { name, code, retryable: false, operation, message, level: 'error', said };
 }
 
 /** A page that is frozen, or kept in the back/forward cache, may come back long after its lease ended. */

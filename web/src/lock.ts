@@ -8,7 +8,8 @@ import { ProjectFolder, type Bytes } from './folder.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscription, ProjectLockTakeOverOptions,
+  ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions, ProjectLockSubscription,
+  ProjectLockTakeOverOptions, ProjectName,
 } from './types.js';
 import { rules, type Request, type RequestName, type Rules } from './wasm.js';
 import { withLock } from './with.js';
@@ -34,7 +35,7 @@ const DEFAULT_ROOT = 'project';
 const DEFAULT_NAME = 'imgponic:project';
 
 /** Which project these options are about. */
-export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: ProjectLockAcquireOptions): string {
+export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Partial<ProjectName>): string {
   return JSON.stringify([root, lockName]);
 }
 
@@ -42,8 +43,6 @@ export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Proj
 export class LocalProjectLock implements ProjectLock {
   readonly #listeners = new Listeners();
   readonly #machines = new Map<string, Promise<Machine>>();
-  /** Which machine granted which lease. */
-  readonly #granters = new Map<string, Promise<Machine>>();
   readonly #surroundings: Surroundings;
 
   /** @internal */
@@ -60,12 +59,12 @@ export class LocalProjectLock implements ProjectLock {
   }
 
   async renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
-    const machine = await this.#machineOf(lease);
+    const machine = await this.#machine(lease);
     return machine.call('renew', { leaseId: lease.leaseId, extendByMs }) as Promise<ProjectLockLease>;
   }
 
   async releaseProjectLock({ lease, reason, force = false }: ProjectLockReleaseOptions): Promise<void> {
-    const machine = await this.#machineOf(lease);
+    const machine = await this.#machine(lease);
     await machine.call('release', { leaseId: lease.leaseId, force, reason });
   }
 
@@ -77,13 +76,13 @@ export class LocalProjectLock implements ProjectLock {
   }
 
   async commitProjectFile(commit: ProjectFileCommit): Promise<void> {
-    await (await this.#machineOf(commit.lease)).commit(commit);
+    await (await this.#machine(commit.lease)).commit(commit);
   }
 
   subscribeLockEvents<In extends Dialect = 'lock'>(
-    listener: ProjectLockEventListener<In>, options: { dialect?: In } = {},
+    listener: ProjectLockEventListener<In>, options?: ProjectLockSubscribeOptions<In>,
   ): ProjectLockSubscription {
-    return this.#listeners.add(listener, options.dialect);
+    return this.#listeners.add(listener, options);
   }
 
   /** Looks again whether the project is free, for a tab that is read-only. */
@@ -102,33 +101,27 @@ export class LocalProjectLock implements ProjectLock {
   }
 
   /** @internal Called with every event in all dialects, and with its project. */
-  onEvent: ((event: DialectsView, project: string) => void) | undefined;
+  onEvent: ((event: DialectsView) => void) | undefined;
 
   async #all(work: (machine: Machine) => void): Promise<void> {
     // Each as soon as it is open: a page that is about to be frozen cannot wait for the slowest.
     await Promise.allSettled([...this.#machines.values()].map((machine) => machine.then(work)));
   }
 
-  #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: ProjectLockAcquireOptions): Promise<Machine> {
+  /** The machine of a project. It refuses a lease that it did not grant. */
+  #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Partial<ProjectName>): Promise<Machine> {
     const key = projectOf({ root, lockName });
     const known = this.#machines.get(key);
     if (known) return known;
     const publish = (event: DialectsView) => {
-      const { type, lease } = event.lock;
-      if (type === 'lock:acquired' && lease) this.#granters.set(lease.leaseId, machine);
       this.#listeners.publish(event);
-      this.onEvent?.(event, key);
+      this.onEvent?.(event);
     };
     const machine = Machine.open(this.#surroundings, root, lockName, publish);
     this.#machines.set(key, machine);
     const forget = () => this.#machines.delete(key);
     machine.then(({ isPassing }) => isPassing && forget(), forget);
     return machine;
-  }
-
-  /** The machine that granted this lease. Any machine refuses a lease that this page does not know. */
-  #machineOf(lease: ProjectLockLease): Promise<Machine> {
-    return this.#granters.get(lease.leaseId) ?? this.#machine({});
   }
 }
 
@@ -168,7 +161,7 @@ class Machine {
   ): Promise<Machine> {
     const around = await lookAround(surroundings);
     const machine = new Machine(await rules(), around, root, lockName, publish);
-    machine.#open(root, around);
+    machine.#open(root, lockName, around);
     // After `#open`, which throws for an invalid root: the channel would stay open.
     machine.#listen(around.channel?.(`leasehold:${lockName}:${root}`) ?? null);
     return machine;
@@ -187,10 +180,10 @@ class Machine {
     });
   }
 
-  #open(root: string, { folder, guarded, why }: Around): void {
+  #open(root: string, lockName: string, { folder, guarded, why }: Around): void {
     const [seedA, seedB, seedC, seedD] = crypto.getRandomValues(new Uint32Array(4)) as unknown as [number, number, number, number];
     const kind = folder === null ? 'absent' : guarded ? 'guarded' : 'advisory';
-    const { machine = 0 } = this.send('open', { owner: owner(), root, folder: kind, why, seedA, seedB, seedC, seedD });
+    const { machine = 0 } = this.send('open', { owner: owner(), root, lockName, folder: kind, why, seedA, seedB, seedC, seedD });
     this.#number = machine;
     const rules = this.#rules;
     forgotten.register(this, () => { rules(machine, 'close', {}, 0, 0); });

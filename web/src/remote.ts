@@ -19,4 +19,4 @@ export type ToPage =
   | { readonly call: number; readonly value: unknown }
   | { readonly call: number; readonly error: ErrorView }
   | { readonly call: number; readonly thrown: unknown }
-  | { readonly event: DialectsView; readonly project: string };
+  | { readonly event: DialectsView };

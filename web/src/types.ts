@@ -12,8 +12,16 @@ export type Guarantee = GuaranteeWord;
 /** Which defaults and error codes. */
 export type Profile = 'autosave' | 'service';
 
+/** Which project. Every event and every lease says it. */
+export interface ProjectName {
+  /** The folder of the project, below the origin's private files. */
+  readonly root: string;
+  /** The name of its Web Lock. */
+  readonly lockName: string;
+}
+
 /** A lease on the project. JSON can carry it. */
-export interface ProjectLockLease {
+export interface ProjectLockLease extends ProjectName {
   readonly leaseId: string;
   readonly owner: string;
   /** When it ends unless it is renewed, in milliseconds since 1970. */
@@ -112,7 +120,7 @@ export type ReadonlyReason =
 type Each<Type extends string, Fields> = Type extends string ? { readonly type: Type } & Fields : never;
 
 /** Something that happened, in dialect `lock`. */
-export type ProjectLockEvent =
+export type ProjectLockEvent = ProjectName & (
   | {
     readonly type: 'lock:attempt';
     readonly operation: Operation;
@@ -136,10 +144,11 @@ export type ProjectLockEvent =
     readonly retryable: boolean;
   }
   | ProjectLockReadonlyEvent
-  | { readonly type: 'lock:available' };
+  | { readonly type: 'lock:available' }
+);
 
 /** Nothing can be saved any more. */
-export interface ProjectLockReadonlyEvent {
+export interface ProjectLockReadonlyEvent extends ProjectName {
   readonly type: 'lock:readonly-entered';
   readonly reason: ReadonlyReason;
   readonly lastError: ProjectLockError;
@@ -150,14 +159,15 @@ export interface ProjectLockReadonlyEvent {
 }
 
 /** The same in dialect `service`. */
-export type ProjectLockServiceEvent =
+export type ProjectLockServiceEvent = ProjectName & (
   | Each<'acquired' | 'renewed' | 'released', { readonly lease: ProjectLockLease }>
   | Each<'acquire-failed' | 'expired' | 'release-failed', { readonly error: ProjectLockError; readonly attempt?: number }>
   | { readonly type: 'backoff'; readonly attempt: number; readonly delayMs: number }
-  | { readonly type: 'switch-to-fallback' };
+  | { readonly type: 'switch-to-fallback' }
+);
 
 /** The same in dialect `autosave`. */
-export type ProjectLockAutosaveEvent =
+export type ProjectLockAutosaveEvent = ProjectName & (
   | { readonly type: 'autosave.lock.stateChanged'; readonly state: 'acquired' | 'renewed' | 'released' }
   | {
     readonly type: 'autosave.lock.retry';
@@ -172,7 +182,8 @@ export type ProjectLockAutosaveEvent =
     readonly retryable: boolean;
     readonly leaseId?: string;
   }
-  | { readonly type: 'autosave.lock.readonly'; readonly reason: 'conflict' | 'timeout' | 'irrecoverable' };
+  | { readonly type: 'autosave.lock.readonly'; readonly reason: 'conflict' | 'timeout' | 'irrecoverable' }
+);
 
 /** The events of each dialect. */
 export interface ProjectLockEvents {
@@ -186,6 +197,13 @@ export type Dialect = keyof ProjectLockEvents;
 
 /** A subscriber. */
 export type ProjectLockEventListener<In extends Dialect = 'lock'> = (event: ProjectLockEvents[In]) => void;
+
+/** What to subscribe to: the events of one project, or of all; in one of three dialects. */
+export interface ProjectLockSubscribeOptions<In extends Dialect = 'lock'> {
+  readonly dialect?: In | undefined;
+  readonly root?: string | undefined;
+  readonly lockName?: string | undefined;
+}
 
 /** A subscription. */
 export interface ProjectLockSubscription {
@@ -209,8 +227,8 @@ export interface ProjectLock {
   takeOverProjectLock(options?: ProjectLockTakeOverOptions): Promise<ProjectLockGrant>;
   /** Replaces a file of the project atomically, if the lease is still valid. */
   commitProjectFile(commit: ProjectFileCommit): Promise<void>;
-  /** Subscribes to the events, in one of three dialects. */
+  /** Subscribes to the events of one project, or of all, in one of three dialects. */
   subscribeLockEvents<In extends Dialect = 'lock'>(
-    listener: ProjectLockEventListener<In>, options?: { dialect?: In },
+    listener: ProjectLockEventListener<In>, options?: ProjectLockSubscribeOptions<In>,
   ): ProjectLockSubscription;
 }

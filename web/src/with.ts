@@ -19,7 +19,7 @@ export async function withLock<T>(
   const lost = new AbortController();
   const subscription = lock.subscribeLockEvents((event) => {
     if (isTheEndOf(lease, event)) lost.abort(event.lastError);
-  });
+  }, { root: lease.root, lockName: lease.lockName });
   let reason: Reason = 'aborted';
   try {
     const value = await Promise.race([work(lease, lost.signal), rejection(lost.signal)]);
@@ -31,7 +31,7 @@ export async function withLock<T>(
   }
 }
 
-/** Other projects of this page become read-only, too. A Worker that failed takes all leases along: it names none. */
+/** An acquire of this project that was refused names no lease, and neither does a Worker that failed with the lease. */
 function isTheEndOf(lease: ProjectLockLease, event: ProjectLockEvent): event is ProjectLockReadonlyEvent {
   if (event.type !== 'lock:readonly-entered') return false;
   return event.leaseId === undefined ? event.lastError.operation !== 'acquire' : event.leaseId === lease.leaseId;

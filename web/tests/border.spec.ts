@@ -12,7 +12,7 @@ const url = new URL('../dist/leasehold.wasm', import.meta.url);
 setWasm(url);
 const ask = await rules() as unknown as (machine: number, name: string, fields: object, wall: number, monotonic: number) => Answer;
 
-const OPEN = { owner: 'me', root: 'project', folder: 'guarded', seedA: 1, seedB: 2, seedC: 3, seedD: 4 };
+const OPEN = { owner: 'me', root: 'project', lockName: 'imgponic:project', folder: 'guarded', seedA: 1, seedB: 2, seedC: 3, seedD: 4 };
 
 function open(): number {
   return ask(0, 'open', OPEN, 1000, 0).machine ?? -1;

@@ -69,15 +69,17 @@ export class Tab {
 /** An event, whatever it has. */
 interface Loose {
   readonly type: string;
+  readonly root: string;
+  readonly lockName: string;
   readonly lease?: ProjectLockLease;
   readonly leaseId?: string;
   readonly error?: ProjectLockError | string;
   readonly lastError?: ProjectLockError;
 }
 
-/** Events as a snapshot shows them: what differs from run to run is left out. */
+/** Events as a snapshot shows them: what differs from run to run is left out, and the name of the project. */
 export function told(events: readonly Loose[]): unknown[] {
-  return events.map(({ lease, leaseId, error, lastError, ...rest }) => ({
+  return events.map(({ lease, leaseId, error, lastError, root, lockName, ...rest }) => ({
     ...rest,
     ...(lease && { lease: lease.strategy }),
     ...(leaseId && { leaseId: 'of the lease' }),

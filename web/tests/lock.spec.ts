@@ -3,8 +3,10 @@
 
 import { readFile } from 'node:fs/promises';
 import { describe, expect, test, vi } from 'vitest';
-import { createProjectLock, LockConflictError, ProjectLockError } from '../src/index.js';
-import { FakeClock, MockOPFS } from '../src/testing.js';
+import {
+  createProjectLock, LockConflictError, ProjectLockError, type ProjectLockEvent, type ProjectName,
+} from '../src/index.js';
+import { EventProbe, FakeClock, MockOPFS } from '../src/testing.js';
 import { MockFileHandle } from '../src/testing/opfs.js';
 import { OTHER, Tab, codeOf } from './helpers.js';
 
@@ -160,6 +162,65 @@ describe('one tab', () => {
     expect([tab.opfs.read('a/project/x'), tab.opfs.read('b/project/x')]).toEqual(['one', 'two']);
     await tab.run(tab.lock.releaseProjectLock({ lease: one }));
     await expect(tab.run(tab.lock.renewProjectLock({ lease: two }))).resolves.toMatchObject({ fence: two.fence });
+  });
+
+  // A page had one listener for two projects, like the first lines of the guide. The refusal of project two cleared the
+  // lease of project one, and the text of one project was written into the other.
+  test('every event and lease names its project, and a subscription can be for one', async () => {
+    const one = new Tab();
+    const two = new Tab({ beside: one });
+    await two.lock.acquireProjectLock({ root: 'two', lockName: 'two' });
+    const all = new EventProbe<ProjectLockEvent>();
+    one.lock.subscribeLockEvents(all.listener);
+    const dialects = ['lock', 'service', 'autosave'] as const;
+    const narrow = dialects.map((dialect) => {
+      const probe = new EventProbe<ProjectName & { type: string }>();
+      one.lock.subscribeLockEvents(probe.listener as never, { root: 'one', dialect });
+      return probe;
+    });
+    const named = new EventProbe<ProjectLockEvent>();
+    one.lock.subscribeLockEvents(named.listener, { lockName: 'two' });
+    const { lease } = await one.lock.acquireProjectLock({ root: 'one', lockName: 'one' });
+    expect(lease).toMatchObject({ root: 'one', lockName: 'one' });
+    const heard = narrow.map(({ events }) => events.length);
+    await expect(one.run(one.lock.acquireProjectLock({ root: 'two', lockName: 'two' }))).rejects.toThrow();
+    expect(narrow.map(({ events }) => events.length), 'nothing of project two').toEqual(heard);
+    expect(named.events.map(({ type }) => type)).toContain('lock:readonly-entered');
+    expect(named.events.every(({ root, lockName }) => root === 'two' && lockName === 'two')).toBe(true);
+    expect(all.events.length).toBeGreaterThan(named.events.length);
+    for (const dialect of dialects) {
+      const names = one.heard(dialect).events.map(({ root, lockName }) => `${root} ${lockName}`);
+      expect(new Set(names)).toEqual(new Set(['one one', 'two two']));
+    }
+    await one.lock.commitProjectFile({ lease, path: 'a.txt', data: 'one' });
+    expect(one.opfs.read('one/a.txt')).toBe('one');
+  });
+
+  // A map of leases had an entry for each lease that the page ever had.
+  test('a lease that went through JSON leads to its project', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.lock.acquireProjectLock({ root: 'one', lockName: 'one' });
+    const copy = JSON.parse(JSON.stringify(lease)) as typeof lease;
+    await tab.lock.commitProjectFile({ lease: copy, path: 'a.txt', data: 'one' });
+    await tab.lock.releaseProjectLock({ lease: copy });
+    expect(tab.heard().events.at(-1)).toMatchObject({ type: 'lock:released', root: 'one' });
+  });
+
+  test('a subscriber that unsubscribes while it is told hears no more, in any dialect', async () => {
+    const holder = new Tab();
+    await holder.lock.acquireProjectLock();
+    const tab = new Tab({ beside: holder });
+    for (const dialect of ['lock', 'service', 'autosave'] as const) {
+      const heard: string[] = [];
+      const first = tab.lock.subscribeLockEvents(() => second.unsubscribe(), { dialect });
+      const second = tab.lock.subscribeLockEvents(({ type }) => { heard.push(type); }, { dialect });
+      const own = tab.lock.subscribeLockEvents(({ type }) => { heard.push(`own ${type}`); own.unsubscribe(); }, { dialect });
+      // In dialect `autosave` a failed attempt is two events at once.
+      await expect(tab.run(tab.lock.acquireProjectLock(ONCE))).rejects.toThrow();
+      expect(heard.filter((type) => !type.startsWith('own')), dialect).toEqual([]);
+      expect(heard.length, dialect).toBe(1);
+      first.unsubscribe();
+    }
   });
 
   test('a listener that throws keeps nobody from hearing', async () => {

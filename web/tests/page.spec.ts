@@ -49,17 +49,20 @@ afterEach(() => { vi.unstubAllGlobals(); });
 const LEASE = {
   leaseId: '3f1c0b1e-0000-4000-8000-000000000001', fence: 7, owner: 'tab', expiresAt: 2, acquiredAt: 1, ttlMillis: 25_000,
   nextHeartbeatAt: 2, source: 'web-lock', strategy: 'web-lock', viaFallback: false, guarantee: 'exclusive',
+  root: 'project', lockName: 'imgponic:project',
 } as const;
 const LAST = {
   name: 'LockConflictError', code: 'lease-stale', retryable: false, operation: 'renew', message: 'gone', level: 'error',
 } as const;
-const READONLY = { lock: { type: 'lock:readonly-entered', reason: 'lease-stale', lastError: LAST } };
-const project = (root = 'project') => JSON.stringify([root, 'imgponic:project']);
+const named = (root = 'project') => ({ root, lockName: 'imgponic:project' });
+const readonly = (root?: string) => (
+  { event: { lock: { type: 'lock:readonly-entered', ...named(root), reason: 'lease-stale', lastError: LAST } } });
+const granted = (root?: string) => ({ event: { lock: { type: 'lock:acquired', ...named(root), lease: LEASE } } });
 
 /** Acquires, and is granted the project. */
 async function acquired(options: Parameters<Page['acquireProjectLock']>[0] = {}) {
   const call = page.acquireProjectLock(options);
-  worker().says({ event: { lock: { type: 'lock:acquired', lease: LEASE } }, project: project(options.root) });
+  worker().says(granted(options.root));
   worker().says({ call: worker().asked().at(-1)?.call ?? 0, value: { lease: LEASE, didFallback: false } });
   return call;
 }
@@ -82,9 +85,9 @@ describe('onReadonly', () => {
     const told: string[] = [];
     void page.acquireProjectLock({ root: 'a', onReadonly: ({ reason }) => told.push(`a ${reason}`) });
     void page.acquireProjectLock({ root: 'b', onReadonly: ({ lastError }) => told.push(`b ${lastError.code}`) });
-    worker().says({ event: READONLY, project: project('a') });
+    worker().says(readonly('a'));
     expect(told).toEqual(['a lease-stale']);
-    worker().says({ event: READONLY, project: project('b') });
+    worker().says(readonly('b'));
     expect(told).toEqual(['a lease-stale', 'b lease-stale']);
   });
 
@@ -95,10 +98,10 @@ describe('onReadonly', () => {
     const refused = page.acquireProjectLock();
     worker().says({ call: worker().asked().at(-1)?.call ?? 0, error: LAST });
     await expect(refused).rejects.toMatchObject({ code: 'lease-stale' });
-    worker().says({ event: READONLY, project: project() });
+    worker().says(readonly());
     expect(onReadonly).toHaveBeenCalledTimes(1);
     await acquired();
-    worker().says({ event: READONLY, project: project() });
+    worker().says(readonly());
     expect(onReadonly).toHaveBeenCalledTimes(1);
   });
 
@@ -106,7 +109,7 @@ describe('onReadonly', () => {
     const heard: string[] = [];
     page.subscribeLockEvents(({ type }) => heard.push(type));
     void page.acquireProjectLock({ onReadonly: () => { throw new Error('mine'); } });
-    const thrown = await uncaught(() => worker().says({ event: READONLY, project: project() }));
+    const thrown = await uncaught(() => worker().says(readonly()));
     expect(heard).toEqual(['lock:readonly-entered']);
     expect(String(thrown)).toBe('Error: mine');
   });
@@ -146,7 +149,7 @@ describe('a Worker that fails', () => {
   test('ends work under the lease', async () => {
     const work = page.withProjectLock({}, () => new Promise<never>(() => {}));
     const ended = expect(work).rejects.toMatchObject({ name: 'LockIrrecoverableError' });
-    worker().says({ event: { lock: { type: 'lock:acquired', lease: LEASE } }, project: project() });
+    worker().says(granted());
     worker().says({ call: worker().asked()[0]?.call ?? 0, value: { lease: LEASE, didFallback: false } });
     await new Promise((resolve) => { setTimeout(resolve, 0); });
     worker().onerror({});
@@ -161,6 +164,18 @@ describe('a Worker that fails', () => {
     failed.onerror({});
     failed.onerror({});
     expect(told).toEqual(['a', 'b']);
+  });
+
+  test('names every project', async () => {
+    const told: unknown[] = [];
+    await acquired({ root: 'a' });
+    page.acquireProjectLock({ root: 'b', lockName: 'c' }).catch(() => {});
+    page.subscribeLockEvents(({ type, root, lockName }) => told.push([type, root, lockName]));
+    worker().onerror({});
+    expect(told).toEqual([
+      ['lock:error', 'a', 'imgponic:project'], ['lock:readonly-entered', 'a', 'imgponic:project'],
+      ['lock:error', 'b', 'c'], ['lock:readonly-entered', 'b', 'c'],
+    ]);
   });
 
   test('is not replaced before somebody calls', () => {
@@ -185,7 +200,7 @@ describe('what an application keeps its things in', () => {
     void page.renewProjectLock(reactive({ lease, extendByMs: 5 }));
     void page.commitProjectFile(reactive({ lease, path: 'a', data: 'text' }));
     void page.releaseProjectLock(reactive({ lease, reason: 'completed' }));
-    const claim = { leaseId: LEASE.leaseId, fence: LEASE.fence };
+    const claim = { leaseId: LEASE.leaseId, fence: LEASE.fence, ...named() };
     expect(worker().asked().map(({ options }) => options)).toEqual([
       { root: 'a', retryPolicy: { maxAttempts: Infinity } },
       { lease: claim, extendByMs: 5 },

@@ -22,6 +22,7 @@ fn run(now: u64, seed: u8) -> Option<u64> {
     let owner = Owner::parse("probe").ok()?;
     let mut lock = ProjectLock::new(Surroundings { owner, folder: Folder::Guarded, seed: [seed; 16] });
     lock.acquire(CallId(1), &Options::parse(&Wanted::default()).ok()?, now);
+    let project = wire::ProjectName::default();
     let mut told = 0;
     while let Some(effect) = lock.poll_effect() {
         match effect {
@@ -43,7 +44,7 @@ fn run(now: u64, seed: u8) -> Option<u64> {
                 };
                 lock.handle_io(reply, now);
             }
-            Effect::Emit(event) => told += wire::DialectsView::from(&event).autosave.len() as u64,
+            Effect::Emit(event) => told += wire::DialectsView::new(&event, &project).autosave.len() as u64,
             _ => told += 1,
         }
     }

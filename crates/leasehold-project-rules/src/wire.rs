@@ -28,6 +28,15 @@ pub type StrategyWord = &'static str;
 /// A word of [`Guarantee::WORDS`](crate::Guarantee::WORDS).
 pub type GuaranteeWord = &'static str;
 
+/// Which project of a page something is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProjectName {
+    /// Its folder.
+    pub root: String,
+    /// Its Web Lock.
+    pub lock_name: String,
+}
+
 /// All of them.
 pub const SHAPES: &[Shape] = &[
     EffectView::SHAPE,
@@ -95,20 +104,20 @@ shape! {
 }
 
 impl EffectView {
-    /// What the page is to do; errors of the folder in the words of this profile.
-    pub fn new(effect: &Effect, profile: Profile) -> Self {
+    /// What the page is to do for this project; errors of the folder in the words of this profile.
+    pub fn new(effect: &Effect, profile: Profile, project: &ProjectName) -> Self {
         match effect {
             Effect::RequestWebLock { ticket, steal } => {
                 Self::RequestWebLock { ticket: ticket.0, steal: *steal }
             }
             Effect::DropWebLock(ticket) => Self::DropWebLock { ticket: ticket.0 },
             Effect::Io(step) => Self::Io { step: step.into() },
-            Effect::Emit(event) => Self::Emit { event: Box::new(event.into()) },
+            Effect::Emit(event) => Self::Emit { event: Box::new(DialectsView::new(event, project)) },
             Effect::Broadcast(news) => Self::Broadcast { news: news.into() },
             Effect::Settle { call, answer } => {
                 let (lease, error) = match answer {
                     Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => {
-                        (Some(Box::new(lease.into())), None)
+                        (Some(Box::new(ProjectLeaseView::new(lease, project))), None)
                     }
                     Ok(Settled::Released) => (None, None),
                     Err(error) => (None, Some(Box::new(error.into()))),
@@ -292,11 +301,15 @@ shape! {
         pub via_fallback: bool,
         pub fence: u64,
         pub guarantee: GuaranteeWord,
+        pub root: String,
+        pub lock_name: String,
     }
 }
 
-impl From<&ProjectLease> for ProjectLeaseView {
-    fn from(lease: &ProjectLease) -> Self {
+impl ProjectLeaseView {
+    /// A lease on this project.
+    pub fn new(lease: &ProjectLease, project: &ProjectName) -> Self {
+        let ProjectName { root, lock_name } = project.clone();
         Self {
             lease_id: lease.lease_id.reveal(),
             owner: lease.owner.as_str().to_owned(),
@@ -309,6 +322,8 @@ impl From<&ProjectLease> for ProjectLeaseView {
             via_fallback: lease.via_fallback,
             fence: lease.fence.get(),
             guarantee: lease.guarantee.as_str(),
+            root,
+            lock_name,
         }
     }
 }
@@ -360,6 +375,8 @@ shape! {
     pub struct ProjectEventView {
         /// Its name.
         pub r#type: &'static str,
+        pub root: String,
+        pub lock_name: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub operation: Option<OperationWord>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -427,20 +444,27 @@ shape! {
     }
 }
 
-impl From<&Event> for DialectsView {
-    fn from(event: &Event) -> Self {
+impl DialectsView {
+    /// What happened to this project.
+    pub fn new(event: &Event, project: &ProjectName) -> Self {
+        let autosave = event::autosave(event);
         Self {
-            lock: event.into(),
-            service: event::service(event).as_ref().map(ProjectEventView::from),
-            autosave: event::autosave(event).iter().map(ProjectEventView::from).collect(),
+            lock: ProjectEventView::of_lock(event, project),
+            service: event::service(event).map(|event| ProjectEventView::of_service(&event, project)),
+            autosave: autosave.iter().map(|event| ProjectEventView::of_autosave(event, project)).collect(),
         }
     }
 }
 
 // Field by field: a struct of this size that is put together anew in every arm is moved about in every arm.
-impl From<&Event> for ProjectEventView {
-    fn from(event: &Event) -> Self {
-        let mut view = Self { r#type: event.name(), ..Self::default() };
+impl ProjectEventView {
+    fn new(r#type: &'static str, project: &ProjectName) -> Self {
+        let ProjectName { root, lock_name } = project.clone();
+        Self { r#type, root, lock_name, ..Self::default() }
+    }
+
+    fn of_lock(event: &Event, project: &ProjectName) -> Self {
+        let mut view = Self::new(event.name(), project);
         match event {
             Event::Attempt { operation, strategy, retry } => {
                 view.operation = Some(operation.as_str());
@@ -452,14 +476,14 @@ impl From<&Event> for ProjectEventView {
                 view.delay_ms = Some(whole_millis(*delay));
             }
             Event::Acquired(lease) | Event::Renewed(lease) | Event::Released(lease) => {
-                view.lease = Some(lease.into());
+                view.lease = Some(ProjectLeaseView::new(lease, project));
             }
             Event::ReleaseRequested { lease, reason } => {
-                view.lease = Some(lease.into());
+                view.lease = Some(ProjectLeaseView::new(lease, project));
                 view.reason = Some(reason.as_str());
             }
             Event::RenewScheduled { lease, next_heartbeat_in } => {
-                view.lease = Some(lease.into());
+                view.lease = Some(ProjectLeaseView::new(lease, project));
                 view.next_heartbeat_in_ms = Some(whole_millis(*next_heartbeat_in));
             }
             Event::Warning { warning, detail } => {
@@ -481,24 +505,18 @@ impl From<&Event> for ProjectEventView {
         }
         view
     }
-}
 
-impl From<&ServiceEvent> for ProjectEventView {
-    fn from(event: &ServiceEvent) -> Self {
-        Self {
-            r#type: event.kind,
-            lease: event.lease.as_ref().map(ProjectLeaseView::from),
-            error: event.error.as_ref().map(ErrorOrCode::from),
-            attempt: event.attempt,
-            delay_ms: event.delay.map(whole_millis),
-            ..Self::default()
-        }
+    fn of_service(event: &ServiceEvent, project: &ProjectName) -> Self {
+        let mut view = Self::new(event.kind, project);
+        view.lease = event.lease.as_ref().map(|lease| ProjectLeaseView::new(lease, project));
+        view.error = event.error.as_ref().map(ErrorOrCode::from);
+        view.attempt = event.attempt;
+        view.delay_ms = event.delay.map(whole_millis);
+        view
     }
-}
 
-impl From<&AutosaveEvent> for ProjectEventView {
-    fn from(event: &AutosaveEvent) -> Self {
-        let mut view = Self { r#type: event.name(), ..Self::default() };
+    fn of_autosave(event: &AutosaveEvent, project: &ProjectName) -> Self {
+        let mut view = Self::new(event.name(), project);
         match event {
             AutosaveEvent::StateChanged { state } => view.state = Some(state),
             AutosaveEvent::Retry { attempt, retryable } => {

@@ -79,7 +79,7 @@ pub const REQUESTS: &[RequestTable] = Request::TABLES;
 requests! {
     /// Makes a machine for a project; the answer says its number. The four seeds are random, of 32 bits.
     Open {
-        owner: &'a str, root: &'a str, folder: FolderKind, why: Option<&'a str>,
+        owner: &'a str, root: &'a str, lock_name: &'a str, folder: FolderKind, why: Option<&'a str>,
         seed_a: u32, seed_b: u32, seed_c: u32, seed_d: u32,
     }
     /// Forgets a machine.

@@ -10,7 +10,7 @@ use leasehold_project_rules::guarded::LockFile;
 use leasehold_project_rules::options::{lease_time, release_reason};
 use leasehold_project_rules::record::{Content, read_guard};
 use leasehold_project_rules::root::check_save;
-use leasehold_project_rules::wire::{EffectView, ErrorView};
+use leasehold_project_rules::wire::{EffectView, ErrorView, ProjectName};
 use leasehold_project_rules::{
     CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, Root, Surroundings, Ticket,
     Wanted, WebLock, shape,
@@ -39,6 +39,7 @@ struct Machine {
     lock: ProjectLock,
     clock: Clock,
     profile: Profile,
+    project: ProjectName,
 }
 
 impl Tab {
@@ -72,7 +73,8 @@ impl Tab {
 
     /// Makes a machine, in the place of one that was closed if there is one.
     fn open(&mut self, request: &Request<'_>, at: Readings) -> Result<Answer, Wrong> {
-        let machine = Machine::new(surroundings(request)?, Clock::new(at.wall, at.monotonic));
+        let (surroundings, project) = surroundings(request)?;
+        let machine = Machine::new(surroundings, project, Clock::new(at.wall, at.monotonic));
         let number = self.machines.iter().position(Option::is_none).unwrap_or(self.machines.len());
         match self.machines.get_mut(number) {
             Some(free) => *free = Some(Box::new(machine)),
@@ -83,8 +85,8 @@ impl Tab {
 }
 
 impl Machine {
-    fn new(surroundings: Surroundings, clock: Clock) -> Self {
-        Self { lock: ProjectLock::new(surroundings), clock, profile: Profile::default() }
+    fn new(surroundings: Surroundings, project: ProjectName, clock: Clock) -> Self {
+        Self { lock: ProjectLock::new(surroundings), clock, profile: Profile::default(), project }
     }
 
     /// Calls of the application.
@@ -153,7 +155,7 @@ impl Machine {
 
     fn drain(&mut self, answer: &mut Answer, now: Now) {
         while let Some(effect) = self.lock.poll_effect() {
-            answer.effects.push(EffectView::new(&effect, self.profile));
+            answer.effects.push(EffectView::new(&effect, self.profile, &self.project));
         }
         answer.timeout_ms = self.lock.poll_timeout().map(|at| whole_millis(at.since(now.steady)));
     }
@@ -161,12 +163,14 @@ impl Machine {
 
 // --- what comes in, parsed into the types of the rules ---
 
-fn surroundings(request: &Request<'_>) -> Result<Surroundings, Wrong> {
-    let Request::Open { owner, root, folder, why, seed_a, seed_b, seed_c, seed_d } = request else {
+fn surroundings(request: &Request<'_>) -> Result<(Surroundings, ProjectName), Wrong> {
+    let Request::Open { owner, root, lock_name, folder, why, seed_a, seed_b, seed_c, seed_d } = request
+    else {
         return Err("there is no such request".into());
     };
     let owner = Owner::parse(owner).map_err(said)?;
     Root::parse(root).map_err(said)?;
+    let project = ProjectName { root: (*root).into(), lock_name: (*lock_name).into() };
     let folder = match folder {
         FolderKind::Guarded => Folder::Guarded,
         FolderKind::Advisory => Folder::Advisory,
@@ -174,7 +178,7 @@ fn surroundings(request: &Request<'_>) -> Result<Surroundings, Wrong> {
     };
     let seed =
         [seed_a, seed_b, seed_c, seed_d].iter().fold(0, |seed, part| (seed << 32) | u128::from(**part));
-    Ok(Surroundings { owner, folder, seed: seed.to_le_bytes() })
+    Ok((Surroundings { owner, folder, seed: seed.to_le_bytes() }, project))
 }
 
 /// What came of a step.
@@ -303,7 +307,7 @@ mod tests {
     fn opened() -> Tab {
         let mut tab = Tab::default();
         let seeds = [Number(1.0), Number(2.0), Number(3.0), Number(4.0)];
-        let words = [Text("me"), Text("project"), Text("guarded"), Nothing];
+        let words = [Text("me"), Text("project"), Text("imgponic:project"), Text("guarded"), Nothing];
         let answer = send(&mut tab, 0, "Open", &words.into_iter().chain(seeds).collect::<Vec<_>>());
         assert_eq!(answer, serde_json::json!({ "machine": 0 }));
         tab
@@ -356,6 +360,9 @@ mod tests {
         assert_eq!(steps, expected);
         let lease = effect(&answer, "settle")["lease"].clone();
         assert_eq!(lease["guarantee"], "exclusive");
+        for named in [&lease, &effect(&answer, "emit")["event"]["lock"]] {
+            assert_eq!((&named["root"], &named["lockName"]), (&"project".into(), &"imgponic:project".into()));
+        }
         (tab, lease)
     }
 

@@ -6,7 +6,7 @@ use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::{LeaseId, Owner};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record, guard_text, read_guard};
-use leasehold_project_rules::wire::DialectsView;
+use leasehold_project_rules::wire::{DialectsView, ProjectName};
 use leasehold_project_rules::{
     Answer, CallId, Effect, Event, Folder as Kind, IoReply, IoStep, NotSaved, Now, Options, ProjectLease,
     ProjectLock, ReleaseReason, Settled, Surroundings, Ticket, WebLock,
@@ -277,7 +277,8 @@ impl World {
     /// What a tab's subscribers heard, as JSON, in one dialect.
     pub fn heard(&self, tab: usize, dialect: &str) -> Vec<String> {
         let json = |value: &serde_json::Value| value.to_string();
-        let all = self.tabs[tab].events.iter().map(DialectsView::from);
+        let project = ProjectName { root: "project".into(), lock_name: "imgponic:project".into() };
+        let all = self.tabs[tab].events.iter().map(|event| DialectsView::new(event, &project));
         all.flat_map(|views| match dialect {
             "lock" => vec![serde_json::to_value(views.lock).unwrap()],
             "service" => views.service.iter().map(|view| serde_json::to_value(view).unwrap()).collect(),
