@@ -10,6 +10,10 @@ pub enum Bug {
     NoRecheckAfterWaiting,
     /// A release ends whatever lease is there.
     ReleaseWithoutCompare,
+    /// A claim by tab is compared without its owner.
+    TabWithoutOwner,
+    /// The claim is copied out of the record, and so compared with itself.
+    ClaimFromRecord,
     /// A release puts the fence counter back.
     FenceResetOnRelease,
     /// A restart begins to count fences anew.
@@ -41,9 +45,23 @@ pub enum Bug {
 impl Bug {
     /// All of them, with the name that the command line uses and the laws that catch it, the one it is
     /// meant for first.
-    pub const ALL: [(Self, &'static str, &'static [Law]); 15] = [
+    pub const ALL: [(Self, &'static str, &'static [Law]); 17] = [
         (Self::NoRecheckAfterWaiting, "no-recheck-after-waiting", &[Law::BeliefHasAGrant]),
-        (Self::ReleaseWithoutCompare, "release-without-compare", &[Law::OnlyTheHolderReleases]),
+        (
+            Self::ReleaseWithoutCompare,
+            "release-without-compare",
+            &[Law::OnlyTheHolderReleases, Law::ClaimsAreCompared],
+        ),
+        (
+            Self::TabWithoutOwner,
+            "tab-without-owner",
+            &[Law::ClaimsAreCompared, Law::OnlyTheHolderReleases, Law::HolderStopsFirst],
+        ),
+        (
+            Self::ClaimFromRecord,
+            "claim-from-record",
+            &[Law::ClaimsAreCompared, Law::OnlyTheHolderReleases, Law::HolderStopsFirst],
+        ),
         (Self::FenceResetOnRelease, "fence-reset-on-release", &[Law::FencesGrow]),
         (Self::FenceResetOnRestart, "fence-reset-on-restart", &[Law::FencesGrow]),
         (Self::DeadlineFromAnswer, "deadline-from-answer", &[Law::HolderStopsFirst, Law::OneBeliever]),
@@ -57,7 +75,14 @@ impl Bug {
         (
             Self::NoReloadAfterUnknownWrite,
             "no-reload-after-unknown-write",
-            &[Law::EventsInOrder, Law::FencesGrow, Law::OneLease, Law::NoRevival, Law::OneEnd],
+            &[
+                Law::EventsInOrder,
+                Law::FencesGrow,
+                Law::OneLease,
+                Law::NoRevival,
+                Law::OneEnd,
+                Law::ClockForward,
+            ],
         ),
         (Self::ReloadForgetsTheClock, "reload-forgets-the-clock", &[Law::ClockForward]),
         (Self::IdleClockNotWritten, "idle-clock-not-written", &[Law::ClockKept]),

@@ -1,26 +1,28 @@
-//! Watches a world and says which law did not hold. It sees more than anybody in the world does: true time, the order
+//! Watches a world and says which law did not hold. It sees more than any client or server: true time, the order
 //! in which changes became durable, what every client was told, and what it believes.
 //!
 //! It must never take part: nothing in the world depends on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use leasehold_core::lease::REMEMBERED;
+use leasehold_core::lease::{Claim, REMEMBERED};
 use leasehold_core::{
-    Command, EndReason, Event, EventKind, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot,
-    StoreTime,
+    Command, EndReason, Event, EventKind, Key, Lease, LeaseId, Outcome, Owner, Position, Published, Seq,
+    Slot, StoreTime, TabId,
 };
 use leasehold_store::Page;
 use leasehold_store::resident::Staged;
 use leasehold_store::writer::CLOCK_WRITTEN_EVERY;
 
+use crate::client::{ClaimBy, Party};
 use crate::disk::Rows;
 use crate::law::{Law, Violation};
 use crate::message::Request;
 use crate::register::{Access, Answer};
+use crate::world::client_name;
 
-/// How long after its TTL a key may stay unused although somebody waits: a second, and some for the messages.
+/// How long after its TTL a key may stay unused although a client waits: a second, and some for the messages.
 const SERVED_WITHIN: u64 = 4_000;
 
 /// An answer that was decided, with its place among the staged events.
@@ -48,7 +50,7 @@ pub struct Belief {
 /// Watches one world.
 #[derive(Default)]
 pub struct Checker {
-    owners: Vec<Owner>,
+    parties: Vec<Party>,
     keys: BTreeMap<Key, KeyLog>,
     /// All durable events, in the store's order: position 1 is the first.
     log: Vec<Published>,
@@ -105,20 +107,67 @@ struct KeyLog {
     seq: Option<Seq>,
     /// Who was granted which fence.
     owners: BTreeMap<u64, Owner>,
+    /// What a claim to a fence has to name, as far as it was seen.
+    holders: BTreeMap<u64, Holder>,
     ended: BTreeMap<u64, EndReason>,
+    /// The fence that ended last.
+    last_ended: Option<u64>,
+    /// What a client that acquires by tab has ended itself, perhaps by a late copy of a release: by tab, two leases of one
+    /// tab cannot be told apart.
+    ended_by_own_tab: BTreeSet<u64>,
     /// When the leases of the transaction under way expire, as far as it granted them.
     fresh: BTreeMap<u64, StoreTime>,
     last_event_at: StoreTime,
-    /// When somebody last believed to hold it, in true time.
+    /// When a client last believed to hold it, in true time.
     believed_at: u64,
+}
+
+impl KeyLog {
+    /// Whether a lease ended in a way that its holder learns only afterwards.
+    fn ended_unforeseen(&self, fence: u64) -> bool {
+        let end = self.ended.get(&fence);
+        matches!(end, Some(EndReason::TakenOver { .. } | EndReason::ForceReleased { .. }))
+            || self.ended_by_own_tab.contains(&fence)
+    }
+}
+
+/// What the holder of a lease is known by.
+#[derive(Clone, Debug)]
+struct Holder {
+    lease_id: LeaseId,
+    owner: Owner,
+    tab: Option<TabId>,
+}
+
+impl From<&Lease> for Holder {
+    fn from(lease: &Lease) -> Self {
+        Self { lease_id: lease.lease_id, owner: lease.owner.clone(), tab: lease.tab.clone() }
+    }
+}
+
+impl Holder {
+    /// Whether everything that the command's claim names is right. Written down a second time on purpose, and not by
+    /// [`Claim::fits`].
+    fn is_named_by(&self, command: &Command, claim: &Claim, held: u64) -> bool {
+        // A repeated command finds the lease under its next id.
+        let next = |id: &LeaseId| matches!(command, Command::Resume { next, .. } if next == id);
+        let same_id = |id: &LeaseId| self.lease_id == *id || next(&self.lease_id);
+        match claim {
+            Claim::Proof(proof) => same_id(&proof.lease_id) && proof.fence.get() == held,
+            Claim::Holder { lease_id, owner, fence } => {
+                same_id(lease_id) && self.owner == *owner && fence.is_none_or(|fence| fence.get() == held)
+            }
+            Claim::Tab { owner, tab } => self.owner == *owner && self.tab == *tab,
+        }
+    }
 }
 
 impl Checker {
     /// Watches a world with these clients.
-    pub fn new(owners: Vec<Owner>) -> Self {
-        let beliefs = vec![None; owners.len()];
-        let feeds = vec![BTreeMap::new(); owners.len()];
-        Self { owners, beliefs, feeds, ..Self::default() }
+    pub fn new(parties: Vec<Party>) -> Self {
+        let beliefs = vec![None; parties.len()];
+        let feeds = vec![BTreeMap::new(); parties.len()];
+        Self { parties, beliefs, feeds, ..Self::default() }
     }
 
     /// The first law that did not hold.
@@ -148,7 +197,8 @@ impl Checker {
             while let Some(next) = decided.next_if(|next| next.after_events <= index) {
                 self.check_answer(at, staged.now, next);
             }
-            self.check_event(at, disk, staged.now, published);
+            let by = decided.peek().map(|next| next.request.as_ref());
+            self.check_event(at, disk, staged.now, published, by);
         }
         decided.for_each(|next| self.check_answer(at, staged.now, next));
         let mut slots: Vec<_> = staged.slots.iter().collect();
@@ -189,7 +239,15 @@ impl Checker {
         self.clock = now;
     }
 
-    fn check_event(&mut self, at: u64, disk: &Rows, now: StoreTime, published: &Published) {
+    /// `by` is the request whose decision brought the event, if it was not the sweeper's.
+    fn check_event(
+        &mut self,
+        at: u64,
+        disk: &Rows,
+        now: StoreTime,
+        published: &Published,
+        by: Option<&Request>,
+    ) {
         let Published { position, event } = published;
         let (key, fence) = (&event.key, event.fence.get());
         if position.0 != self.log.len() as u64 + 1 {
@@ -209,7 +267,10 @@ impl Checker {
             EventKind::Granted { expires_at, .. } => {
                 self.check_grant(at, key, fence, &event.owner, *expires_at);
             }
-            EventKind::Ended { because } => self.check_end(at, disk, now, key, fence, because),
+            EventKind::Ended { because } => {
+                self.note_end(key, fence, because, by);
+                self.check_end(at, disk, now, key, fence, because);
+            }
             _ => {}
         }
     }
@@ -230,6 +291,20 @@ impl Checker {
             self.breaks(Law::OneLease, at, || {
                 format!("{key}: fence {fence} was granted while {open} was not over")
             });
+        }
+    }
+
+    fn note_end(&mut self, key: &Key, fence: u64, because: &EndReason, by: Option<&Request>) {
+        let log = self.keys.entry(key.clone()).or_default();
+        log.last_ended = Some(fence);
+        let sender = by.filter(|_| *because == EndReason::Released).map(|request| request.from.client);
+        let party = sender.and_then(|client| self.parties.get(client));
+        let by_itself = party.is_some_and(|party| {
+            let is_holder = |holder: &Holder| (&holder.owner, &holder.tab) == (&party.owner, &party.tab);
+            party.claims == ClaimBy::Tab && log.holders.get(&fence).is_some_and(is_holder)
+        });
+        if by_itself {
+            log.ended_by_own_tab.insert(fence);
         }
     }
 
@@ -267,23 +342,26 @@ impl Checker {
         self.check_nobody_believed(at, key, fence, because);
     }
 
-    /// Who loses a lease knows before, unless it was taken by force.
+    /// A holder knows before it loses a lease, unless that was taken by force.
     fn check_nobody_believed(&mut self, at: u64, key: &Key, fence: u64, because: &EndReason) {
+        if self.keys.get(key).is_some_and(|log| log.ended_unforeseen(fence)) {
+            return;
+        }
         let law = match because {
-            EndReason::TakenOver { .. } | EndReason::ForceReleased { .. } => return,
             EndReason::Released => Law::OnlyTheHolderReleases,
             _ => Law::HolderStopsFirst,
         };
         let believes = |belief: &Belief| belief.key == *key && belief.fence == fence && belief.until > at;
         let believer = self.beliefs.iter().position(|belief| belief.as_ref().is_some_and(believes));
         if let Some(believer) = believer {
-            let owner = self.owner(believer);
+            let owner = client_name(believer);
             self.breaks(law, at, || format!("{key}: fence {fence} ended while {owner} still believed in it"));
         }
     }
 
     fn check_answer(&mut self, at: u64, now: StoreTime, decided: &Decided) {
         self.counts.decided += 1;
+        self.check_claim(at, decided);
         let (lease, extended) = match &decided.outcome {
             Outcome::Granted { lease, extended } => (lease, *extended),
             Outcome::Renewed(lease) => (lease, true),
@@ -296,15 +374,40 @@ impl Checker {
                 format!("{key}: one lease id was granted with fence {known} and again with {fence}")
             });
         }
-        let open = self.keys.get(key).and_then(|log| log.open);
-        let asked_for = decided.request.command.lease_id() == Some(&lease.lease_id)
-            || matches!(&decided.request.command, Command::Resume { next, .. } if *next == lease.lease_id);
+        let log = self.keys.entry(key.clone()).or_default();
+        log.holders.insert(fence, Holder::from(lease));
+        let open = log.open;
+        let asked_for = is_asked_for(&decided.request.command, lease);
         if open != Some(fence) && extended && self.is_over(key, fence) {
             self.breaks(Law::NoRevival, at, || format!("{key}: fence {fence} was over and is extended"));
         }
         if open != Some(fence) || !asked_for || lease.expires_at < now + lease.ttl.as_duration() {
             self.breaks(Law::AnswersAreTrue, at, || {
                 format!("{key}: told that fence {fence} is held; it is {open:?}")
+            });
+        }
+    }
+
+    /// What only the holder may ask for is granted to the holder, and to no other.
+    fn check_claim(&mut self, at: u64, decided: &Decided) {
+        let Request { key, command, .. } = decided.request.as_ref();
+        let (Some(claim), Some(log)) = (command.claim(), self.keys.get(key)) else { return };
+        let (fence, accepted) = match &decided.outcome {
+            Outcome::Renewed(lease) | Outcome::Granted { lease, .. } => (Some(lease.fence.get()), true),
+            Outcome::Released | Outcome::HandedOver { .. } => (log.last_ended, true),
+            Outcome::Told { .. } | Outcome::Refused | Outcome::NoRequest => (log.open, true),
+            Outcome::Lost { .. } | Outcome::NotYours(_) => (log.open, false),
+            _ => return,
+        };
+        // A lease that was handed over a moment ago, in the same transaction, has not been seen yet.
+        let Some((fence, holder)) = fence.and_then(|fence| Some((fence, log.holders.get(&fence)?))) else {
+            return;
+        };
+        if holder.is_named_by(command, claim, fence) != accepted {
+            let held = format!("fence {fence} of {} in {:?}", holder.owner, holder.tab);
+            let outcome = if accepted { "accepted" } else { "refused" };
+            self.breaks(Law::ClaimsAreCompared, at, || {
+                format!("{key}: {claim:?} was {outcome}, and the lease is {held}")
             });
         }
     }
@@ -329,6 +432,7 @@ impl Checker {
             return;
         };
         let fence = lease.fence.get();
+        self.keys.entry(key.clone()).or_default().holders.insert(fence, Holder::from(lease));
         if open != Some(fence) {
             let law = if self.is_over(key, fence) { Law::NoRevival } else { Law::OneLease };
             self.breaks(law, at, || format!("{key}: fence {fence} is there, although it was not granted"));
@@ -346,7 +450,7 @@ impl Checker {
         }
     }
 
-    // --- what is told ---
+    // --- what is published and answered ---
 
     /// An answer is sent to a client.
     pub fn promised(&mut self, key: &Key, command: &Command, outcome: &Outcome) {
@@ -355,8 +459,9 @@ impl Checker {
                 self.promises.push((key.clone(), lease.fence.get(), Promise::Granted));
             }
             (Command::Release(claim), Outcome::Released) => {
-                let ended = claim.fence().map(|fence| (key.clone(), fence.get(), Promise::Ended));
-                self.promises.extend(ended);
+                let by_id = claim.lease_id().and_then(|id| self.granted.get(id)).copied();
+                let fence = claim.fence().map(|fence| fence.get()).or(by_id);
+                self.promises.extend(fence.map(|fence| (key.clone(), fence, Promise::Ended)));
             }
             _ => {}
         }
@@ -398,7 +503,7 @@ impl Checker {
         let Some(before) = before else { return };
         let open = (!matches!(before.kind, EventKind::Ended { .. })).then_some(before.fence.get());
         if !follows(before.seq, open, before.at, event) {
-            let (owner, seq) = (self.owner(client), event.seq);
+            let (owner, seq) = (client_name(client), event.seq);
             self.breaks(Law::EventsInOrder, at, || format!("{owner} heard event {seq} after {}", before.seq));
         }
     }
@@ -447,18 +552,18 @@ impl Checker {
 
     fn check_belief(&mut self, at: u64, client: usize, belief: &Belief) {
         let Belief { key, fence, .. } = belief;
-        let owner = self.owner(client);
-        let granted_to = self.keys.get(key).and_then(|log| log.owners.get(fence));
-        if granted_to != self.owners.get(client) {
+        let owner = client_name(client);
+        let log = self.keys.get(key);
+        let granted_to =
+            log.filter(|log| log.owners.contains_key(fence)).and_then(|log| log.holders.get(fence));
+        let granted_to = granted_to.map(|holder| (&holder.owner, &holder.tab));
+        if granted_to != self.parties.get(client).map(|party| (&party.owner, &party.tab)) {
             self.breaks(Law::BeliefHasAGrant, at, || {
                 format!("{owner} believes in {key} with fence {fence}, not its own")
             });
         }
-        let ended = self.keys.get(key).and_then(|log| log.ended.get(fence));
-        let by_force = |because: &EndReason| {
-            matches!(because, EndReason::TakenOver { .. } | EndReason::ForceReleased { .. })
-        };
-        if ended.is_some_and(|because| !by_force(because)) {
+        let foreseen = |log: &KeyLog| log.ended.contains_key(fence) && !log.ended_unforeseen(*fence);
+        if self.keys.get(key).is_some_and(foreseen) {
             self.breaks(Law::HolderStopsFirst, at, || {
                 format!("{owner} believes in {key}, fence {fence}, which is over")
             });
@@ -470,7 +575,7 @@ impl Checker {
                 && theirs.until > at
                 && !self.was_taken(key, theirs.fence, *fence)
             {
-                let (theirs, them) = (theirs.fence, self.owner(other));
+                let (theirs, them) = (theirs.fence, client_name(other));
                 self.breaks(Law::OneBeliever, at, || {
                     format!(
                         "{owner} with fence {fence} and {them} with fence {theirs} both believe to hold {key}"
@@ -482,12 +587,10 @@ impl Checker {
 
     /// Whether the older of two leases was taken by force: its holder learns of it, but not at once.
     fn was_taken(&self, key: &Key, one: u64, other: u64) -> bool {
-        let log = self.keys.get(key);
-        let end = log.and_then(|log| log.ended.get(&one.min(other)));
-        matches!(end, Some(EndReason::TakenOver { .. } | EndReason::ForceReleased { .. }))
+        self.keys.get(key).is_some_and(|log| log.ended_unforeseen(one.min(other)))
     }
 
-    /// No fault has happened since `calm_since`: whoever wants an unused key has it by now.
+    /// No fault has happened since `calm_since`: a client that wants an unused key has it by now.
     pub fn check_served(&mut self, at: u64, calm_since: u64, longest_ttl: u64, wanted: &[(usize, Key, u64)]) {
         for belief in self.beliefs.clone().into_iter().flatten() {
             self.believed(&belief.key, belief.until.min(at));
@@ -496,7 +599,7 @@ impl Checker {
             let believed_at = self.keys.get(key).map_or(0, |log| log.believed_at);
             let unused_since = believed_at.max(calm_since).max(*since);
             if at > unused_since + longest_ttl + SERVED_WITHIN {
-                let (owner, waited) = (self.owner(*client), (at - unused_since) / 1_000);
+                let (owner, waited) = (client_name(*client), (at - unused_since) / 1_000);
                 self.breaks(Law::WaitersAreServed, at, || {
                     format!("{owner} has waited {waited} s for {key}, unused")
                 });
@@ -534,9 +637,15 @@ impl Checker {
             self.breaks(Law::FencedWrites, at, || format!("{key}: the newest fence, {fence}, was refused"));
         }
     }
+}
 
-    fn owner(&self, client: usize) -> String {
-        self.owners.get(client).map(ToString::to_string).unwrap_or_default()
+/// Whether a lease that is answered as held is one that the command asks for.
+fn is_asked_for(command: &Command, lease: &Lease) -> bool {
+    match (command, command.claim()) {
+        (Command::AcquireInTab(bid), _) => (&lease.owner, &lease.tab) == (&bid.owner, &bid.tab),
+        (_, Some(Claim::Tab { owner, tab })) => (&lease.owner, &lease.tab) == (owner, tab),
+        (Command::Resume { next, .. }, _) if *next == lease.lease_id => true,
+        _ => command.lease_id() == Some(&lease.lease_id),
     }
 }
 
@@ -548,7 +657,12 @@ fn follows(seq: Seq, open: Option<u64>, at: StoreTime, event: &Event) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::HolderTime;
+    use leasehold_core::lease::LossReason;
+
     use super::*;
+    use crate::lease_ids::lease_id;
+    use crate::message::Sender;
 
     fn key() -> Key {
         Key::parse("run/1").unwrap()
@@ -556,13 +670,55 @@ mod tests {
 
     /// A world in which fence 1 was granted to the first client, and fence 2 to the second.
     fn checker() -> Checker {
-        let owners: Vec<Owner> = ["a", "b"].map(|name| Owner::parse(name).unwrap()).into();
-        let mut checker = Checker::new(owners.clone());
-        for (fence, owner) in (1..).zip(owners) {
-            checker.check_grant(0, &key(), fence, &owner, StoreTime::from_millis(9));
+        let parties = ["a", "b"].map(|name| party(name, ClaimBy::Proof));
+        let mut checker = Checker::new(parties.to_vec());
+        for (fence, party) in (1..).zip(parties) {
+            grant(&mut checker, fence, &party);
             checker.keys.get_mut(&key()).unwrap().open = None;
         }
         checker
+    }
+
+    fn party(name: &str, claims: ClaimBy) -> Party {
+        Party { owner: Owner::parse(name).unwrap(), tab: TabId::parse("tab").ok(), claims }
+    }
+
+    fn grant(checker: &mut Checker, fence: u64, party: &Party) {
+        checker.check_grant(0, &key(), fence, &party.owner, StoreTime::from_millis(9));
+        let (lease_id, owner, tab) = (lease_id(0, fence), party.owner.clone(), party.tab.clone());
+        checker.keys.get_mut(&key()).unwrap().holders.insert(fence, Holder { lease_id, owner, tab });
+    }
+
+    fn answered(checker: &mut Checker, command: Command, outcome: Outcome) {
+        let (from, sent) = (Sender { client: 0, life: 0 }, HolderTime::ZERO);
+        let request = Rc::new(Request { from, sent, key: key(), command });
+        let decided = Decided { request, outcome, after_events: 0 };
+        checker.answered(1, StoreTime::from_millis(1), [decided].iter());
+    }
+
+    #[test]
+    fn a_claim_that_does_not_fit_must_be_refused_and_one_that_fits_must_not() {
+        let (anna, ben) = (party("anna", ClaimBy::Tab), party("ben", ClaimBy::Tab));
+        let by_tab = |party: &Party| Claim::Tab { owner: party.owner.clone(), tab: party.tab.clone() };
+        let by_id = |id| Claim::Holder { lease_id: lease_id(0, id), owner: anna.owner.clone(), fence: None };
+        let lost = Outcome::Lost { because: LossReason::Unknown, held: None };
+        let cases = [
+            (by_tab(&anna), Outcome::Refused, None),
+            (by_tab(&anna), lost.clone(), Some(Law::ClaimsAreCompared)),
+            (by_tab(&ben), Outcome::Refused, Some(Law::ClaimsAreCompared)),
+            (by_tab(&ben), lost.clone(), None),
+            (by_id(1), Outcome::Refused, None),
+            (by_id(2), Outcome::Refused, Some(Law::ClaimsAreCompared)),
+            (by_id(1), lost, Some(Law::ClaimsAreCompared)),
+        ];
+        for (claim, outcome, law) in cases {
+            let mut checker = Checker::new(vec![anna.clone(), ben.clone()]);
+            grant(&mut checker, 1, &anna);
+            let words = format!("{claim:?} {outcome:?}");
+            let command = Command::AnswerHandover { claim, request: 1, hand_over: false };
+            answered(&mut checker, command, outcome);
+            assert_eq!(broken(&checker), law, "{words}");
+        }
     }
 
     fn believe(checker: &mut Checker, at: u64, client: usize, until: u64) {
@@ -604,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_waits_for_an_unused_key_is_noticed() {
+    fn a_client_that_waits_for_an_unused_key_is_noticed() {
         let mut checker = checker();
         believe(&mut checker, 0, 0, 1_000);
         let wanted = [(1, key(), 500)];

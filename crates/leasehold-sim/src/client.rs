@@ -7,7 +7,7 @@ use leasehold_core::holder::{Action, Confirm, Reply, Terms};
 use leasehold_core::lease::{Bid, Claim, LossReason, Proof};
 use leasehold_core::{
     Command, EventKind, Fence, Held, HolderTime, Keeper, Key, Lease, LeaseId, Meta, OnSilence, Outcome,
-    Owner, Published, Reason, StoreTime, Ttl,
+    Owner, Published, Reason, Right, StoreTime, TabId, Ttl,
 };
 use leasehold_store::Applied;
 
@@ -43,9 +43,55 @@ impl OwnClock {
     }
 }
 
+/// By what a client names its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimBy {
+    /// The lease id and the fence.
+    Proof,
+    /// The lease id and the owner.
+    Holder,
+    /// The owner and the tab. It also acquires by tab, and gets what it already holds.
+    Tab,
+}
+
+/// Who a client is to the store. No two clients have the same owner and the same tab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Party {
+    /// As shown to people.
+    pub owner: Owner,
+    /// In which of the owner's tabs.
+    pub tab: Option<TabId>,
+    /// By what it names its leases.
+    pub claims: ClaimBy,
+}
+
+impl Party {
+    /// The claim to a lease of which this is the proof.
+    fn claim(&self, proof: Proof) -> Claim {
+        match self.claims {
+            ClaimBy::Proof => proof.into(),
+            ClaimBy::Holder => self.claim_by_id(proof),
+            ClaimBy::Tab => Claim::Tab { owner: self.owner.clone(), tab: self.tab.clone() },
+        }
+    }
+
+    /// The same for coming back to a lease under a new lease id. Nobody does so by tab: a late copy would give the tab's
+    /// next lease an id that was used before.
+    fn claim_by_id(&self, proof: Proof) -> Claim {
+        match self.claims {
+            ClaimBy::Proof => proof.into(),
+            ClaimBy::Holder | ClaimBy::Tab => {
+                Claim::Holder { lease_id: proof.lease_id, owner: self.owner.clone(), fence: None }
+            }
+        }
+    }
+}
+
 /// What kind of client it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
+    /// By what it names its leases.
+    pub claims: ClaimBy,
     /// The TTL it asks for.
     pub ttl: Ttl,
     /// How long it does nothing between two leases, at most.
@@ -117,8 +163,8 @@ pub enum Effect {
 
 /// A client that wants leases.
 pub struct Client {
-    /// As shown to people.
-    pub owner: Owner,
+    /// Who it is to the store.
+    pub party: Party,
     /// How often it was restarted.
     pub life: u32,
     /// Its clock.
@@ -154,6 +200,7 @@ enum Phase {
 /// An attempt to get a lease, under one lease id from beginning to end.
 struct Ask {
     key: Key,
+    party: Party,
     bid: Bid,
     how: How,
     since: HolderTime,
@@ -166,7 +213,7 @@ struct Ask {
 #[derive(Clone, Copy)]
 enum How {
     Acquire,
-    TakeOver(Fence),
+    TakeOver(Fence, Right),
     Handover(Fence, OnSilence, Ttl),
     Resume(Proof, LeaseId),
 }
@@ -174,6 +221,8 @@ enum How {
 struct Hold {
     key: Key,
     claim: Proof,
+    /// When the request that it was granted by was sent. Answers to older ones are about an earlier lease.
+    since: HolderTime,
     keeper: Keeper,
     until: HolderTime,
     work: Work,
@@ -198,8 +247,8 @@ enum Work {
 
 impl Client {
     /// A client that has done nothing so far.
-    pub fn new(owner: Owner, clock: OwnClock, habits: Habits) -> Self {
-        Self { owner, life: 0, clock, habits, phase: Phase::Idle { until: HolderTime::ZERO }, kept: None }
+    pub fn new(party: Party, clock: OwnClock, habits: Habits) -> Self {
+        Self { party, life: 0, clock, habits, phase: Phase::Idle { until: HolderTime::ZERO }, kept: None }
     }
 
     /// What it believes to hold, under which fence, and until when, on its own clock.
@@ -275,11 +324,18 @@ impl Client {
 
     fn begin(&self, m: &mut Moment<'_>) -> Phase {
         let Some(key) = m.keys.get(m.random.index(m.keys.len())).cloned() else { return self.idle(m) };
-        let (lease_id, owner) = (m.random.lease_id(), self.owner.clone());
-        let bid = Bid { tab: None, lease_id, owner, ttl: self.habits.ttl, meta: Meta::default() };
+        let lease_id = m.random.lease_id();
         m.say(|| format!("wants {key}"));
+        self.ask(m, key, lease_id, How::Acquire)
+    }
+
+    /// Begins to ask, under this lease id.
+    fn ask(&self, m: &mut Moment<'_>, key: Key, lease_id: LeaseId, how: How) -> Phase {
+        let party = self.party.clone();
+        let (owner, tab) = (party.owner.clone(), party.tab.clone());
+        let bid = Bid { tab, lease_id, owner, ttl: self.habits.ttl, meta: Meta::default() };
         let (since, again_at) = (m.now, m.now);
-        self.ask_again(m, Ask { key, bid, how: How::Acquire, since, waits: false, again_at, tries: 0 })
+        self.ask_again(m, Ask { key, party, bid, how, since, waits: false, again_at, tries: 0 })
     }
 
     /// A fresh request: a lease that started in the past is never pushed.
@@ -309,21 +365,15 @@ impl Client {
     fn resume(&self, m: &mut Moment<'_>, key: Key, claim: Proof) -> Phase {
         let next = m.random.lease_id();
         m.say(|| format!("comes back to {key} under a new lease id"));
-        let bid = Bid {
-            tab: None,
-            lease_id: next,
-            owner: self.owner.clone(),
-            ttl: self.habits.ttl,
-            meta: Meta::default(),
-        };
-        let (how, since, again_at) = (How::Resume(claim, next), m.now, m.now);
-        self.ask_again(m, Ask { key, bid, how, since, waits: false, again_at, tries: 0 })
+        self.ask(m, key, next, How::Resume(claim, next))
     }
 
     fn keep(&self, m: &mut Moment<'_>, mut hold: Box<Hold>) -> Phase {
         match hold.keeper.poll(m.now) {
             Action::Stop(_) => return self.lost(m, &hold),
-            Action::Renew => m.ask(&hold.key, Command::Renew { claim: hold.claim.into(), ttl: None }),
+            Action::Renew => {
+                m.ask(&hold.key, Command::Renew { claim: self.party.claim(hold.claim), ttl: None });
+            }
             Action::Wait(_) => {}
         }
         if hold.until <= m.now {
@@ -338,7 +388,7 @@ impl Client {
         let why = hold.keeper.lost().map(|lost| lost.to_string()).unwrap_or_default();
         m.say(|| format!("stops, fence {}: {why}", hold.claim.fence));
         if m.random.chance(500) {
-            m.ask(&hold.key, Command::Release(hold.claim.into()));
+            m.ask(&hold.key, self.release(hold.claim));
         }
         self.idle(m)
     }
@@ -353,8 +403,13 @@ impl Client {
             return Phase::Away { key, claim, until: m.within(50, 6_000) };
         }
         m.say(|| format!("releases {key}, fence {}", claim.fence));
-        m.ask(&key, Command::Release(claim.into()));
-        Phase::Leaving { key, command: Command::Release(claim.into()), again_at: m.after(PATIENCE), tries: 1 }
+        let command = self.release(claim);
+        m.ask(&key, command.clone());
+        Phase::Leaving { key, command, again_at: m.after(PATIENCE), tries: 1 }
+    }
+
+    fn release(&self, proof: Proof) -> Command {
+        Command::Release(self.party.claim(proof))
     }
 
     // --- what comes in ---
@@ -366,7 +421,7 @@ impl Client {
             Phase::Asking(ask) if ask.is_asked_by(&request.command) => {
                 self.hear_about_bid(m, ask, request, applied)
             }
-            Phase::Holding(hold) if claim_of(&request.command) == Some(hold.claim) => {
+            Phase::Holding(hold) if hold.is_asked_about(request) => {
                 self.hear_about_lease(m, hold, request, applied)
             }
             Phase::Leaving { ref command, .. } if *command == request.command && applied.is_some() => {
@@ -416,29 +471,26 @@ impl Client {
         let keeper = Keeper::granted(counted_from, m.now, terms, None, m.random.bits());
         if !keeper.is_held(m.now) {
             m.say(|| format!("was granted {key}, fence {}, too late to use it", claim.fence));
-            return Phase::Leaving {
-                key: key.clone(),
-                command: Command::Release(claim.into()),
-                again_at: m.now,
-                tries: 0,
-            };
+            let (key, command) = (key.clone(), self.release(claim));
+            return Phase::Leaving { key, command, again_at: m.now, tries: 0 };
         }
         m.say(|| format!("HOLDS {key}, fence {}", claim.fence));
-        self.hold(m, key, claim, keeper)
+        self.hold(m, key, claim, sent, keeper)
     }
 
-    fn hold(&self, m: &mut Moment<'_>, key: &Key, claim: Proof, keeper: Keeper) -> Phase {
+    fn hold(&self, m: &mut Moment<'_>, key: &Key, claim: Proof, since: HolderTime, keeper: Keeper) -> Phase {
         m.effects.push(Effect::Access(key.clone(), claim.fence.get(), Access::Open));
         let until = m.within(1, self.habits.hold);
         let work = Work::Opening { again_at: m.after(1_000) };
         let (key, request) = (key.clone(), None);
-        Phase::Holding(Box::new(Hold { key, claim, keeper, until, work, request }))
+        Phase::Holding(Box::new(Hold { key, claim, since, keeper, until, work, request }))
     }
 
     fn find_held(&self, m: &mut Moment<'_>, mut ask: Ask, held: &Held, left: u64) -> Phase {
         if m.random.chance(self.habits.takes_over) {
             m.say(|| format!("takes {} over from {}", ask.key, held.by));
-            ask.how = How::TakeOver(held.fence);
+            let right = if held.by == self.party.owner { Right::SameOwner } else { Right::Force };
+            ask.how = How::TakeOver(held.fence, right);
             return ask.wait_until(m.within(0, 50));
         }
         if m.random.chance(self.habits.asks) {
@@ -461,6 +513,10 @@ impl Client {
     ) -> Phase {
         let named = request_named_by(&request.command);
         let reply = match applied {
+            // By tab, another lease of the same tab was renewed: a late copy of an acquire got it.
+            Some(Applied { outcome: Outcome::Renewed(lease), .. }) if lease.fence != hold.claim.fence => {
+                Some(Reply::Lost(LossReason::Unknown))
+            }
             Some(applied) => Reply::in_store(&applied.outcome, applied.now, named),
             None => matches!(request.command, Command::Renew { .. }).then_some(Reply::Failed),
         };
@@ -484,25 +540,22 @@ impl Client {
         let known = hold.request.filter(|(known, _)| *known == seq);
         let (_, reaction) = known.unwrap_or_else(|| (seq, Reaction::draw(m.random)));
         hold.request = Some((seq, reaction));
-        let claim = hold.claim;
+        let claim = self.party.claim(hold.claim);
         match reaction {
             Reaction::Ignore => {}
             Reaction::SayItKnows => {
                 if hold.keeper.confirm(seq, m.now) == Confirm::Send {
                     m.say(|| format!("knows that {} is wanted, and says so", hold.key));
-                    m.ask(&hold.key, Command::HandoverTold { claim: claim.into(), request: seq });
+                    m.ask(&hold.key, Command::HandoverTold { claim, request: seq });
                 }
             }
             Reaction::Refuse => {
-                m.ask(
-                    &hold.key,
-                    Command::AnswerHandover { claim: claim.into(), request: seq, hand_over: false },
-                );
+                m.ask(&hold.key, Command::AnswerHandover { claim, request: seq, hand_over: false });
             }
             Reaction::HandOver => {
                 hold.keeper.release();
-                m.say(|| format!("hands {} over, fence {}", hold.key, claim.fence));
-                let command = Command::AnswerHandover { claim: claim.into(), request: seq, hand_over: true };
+                m.say(|| format!("hands {} over, fence {}", hold.key, hold.claim.fence));
+                let command = Command::AnswerHandover { claim, request: seq, hand_over: true };
                 return Phase::Leaving { key: hold.key, command, again_at: m.now, tries: 0 };
             }
         }
@@ -542,7 +595,7 @@ impl Client {
         {
             m.say(|| format!("is woken and takes {} for its own", ask.key));
             let claim = Proof { lease_id: ask.bid.lease_id, fence };
-            return self.hold(m, &ask.key, claim, Keeper::new(m.now, ask.bid.ttl));
+            return self.hold(m, &ask.key, claim, m.now, Keeper::new(m.now, ask.bid.ttl));
         }
         ask.again_at = m.now;
         Phase::Asking(ask)
@@ -587,6 +640,16 @@ impl Hold {
             Work::Ready { at, .. } => at,
         };
         self.keeper.next_poll().min(self.until).min(work)
+    }
+
+    /// Whether the answer to this request says something about this lease.
+    fn is_asked_about(&self, request: &Request) -> bool {
+        match request.command.claim() {
+            Some(Claim::Proof(proof)) => *proof == self.claim,
+            Some(Claim::Holder { lease_id, .. }) => *lease_id == self.claim.lease_id,
+            Some(Claim::Tab { .. }) => request.key == self.key && request.sent >= self.since,
+            None => false,
+        }
     }
 
     fn is_about(&self, event: &leasehold_core::Event) -> bool {
@@ -659,7 +722,10 @@ impl Ask {
         match (command, self.how) {
             (Command::Resume { next, .. }, How::Resume(_, mine)) => *next == mine,
             (
-                Command::Acquire(bid) | Command::TakeOver { bid, .. } | Command::RequestHandover { bid, .. },
+                Command::Acquire(bid)
+                | Command::AcquireInTab(bid)
+                | Command::TakeOver { bid, .. }
+                | Command::RequestHandover { bid, .. },
                 _,
             ) => bid.lease_id == self.bid.lease_id,
             _ => false,
@@ -669,17 +735,13 @@ impl Ask {
     fn command(&self) -> Command {
         let bid = self.bid.clone();
         match self.how {
+            How::Acquire if self.party.claims == ClaimBy::Tab => Command::AcquireInTab(bid),
             How::Acquire => Command::Acquire(bid),
-            How::TakeOver(seen) => Command::TakeOver {
-                right: leasehold_core::Right::Force,
-                seen,
-                bid,
-                reason: Reason::default(),
-            },
+            How::TakeOver(seen, right) => Command::TakeOver { right, seen, bid, reason: Reason::default() },
             How::Handover(seen, on_silence, countdown) => {
                 Command::RequestHandover { seen, bid, on_silence, countdown, patience: short_ttl(5) }
             }
-            How::Resume(claim, next) => Command::Resume { claim: claim.into(), next },
+            How::Resume(proof, next) => Command::Resume { claim: self.party.claim_by_id(proof), next },
         }
     }
 }
@@ -689,13 +751,6 @@ fn request_named_by(command: &Command) -> u64 {
     match command {
         Command::HandoverTold { request, .. } | Command::AnswerHandover { request, .. } => *request,
         _ => 0,
-    }
-}
-
-fn claim_of(command: &Command) -> Option<Proof> {
-    match command.claim()? {
-        Claim::Proof(proof) => Some(*proof),
-        Claim::Holder { .. } | Claim::Tab { .. } => None,
     }
 }
 

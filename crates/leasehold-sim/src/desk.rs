@@ -159,10 +159,19 @@ impl Desk {
                 let current = slot.live(now).map(|lease| lease.proof().into());
                 Some(overlay.apply(key, &Command::Release(current.unwrap_or_else(|| claim.clone()))))
             }
-            (Bug::FenceResetOnRelease, Command::Release(claim)) => {
+            (Bug::TabWithoutOwner | Bug::ClaimFromRecord, _) => {
+                let live = slot.live(now);
+                Some(
+                    overlay.apply(
+                        key,
+                        &live.map_or_else(|| command.clone(), |lease| misread(bug, command, lease)),
+                    ),
+                )
+            }
+            (Bug::FenceResetOnRelease, Command::Release(_)) => {
                 let outcome = overlay.apply(key, command);
-                if outcome == Outcome::Released {
-                    overlay.staged.counters.last_fence = claim.fence().map_or(0, |fence| fence.get() - 1);
+                if let (Outcome::Released, Some(lease)) = (&outcome, &slot.lease) {
+                    overlay.staged.counters.last_fence = lease.fence.get() - 1;
                 }
                 Some(outcome)
             }
@@ -170,14 +179,16 @@ impl Desk {
                 let revived = self.revive(overlay.staged, key, &slot, claim);
                 Some(revived.unwrap_or_else(|| overlay.apply(key, command)))
             }
-            (Bug::RetryGrantsTwice, Command::Acquire(bid)) if slot.live(now).is_none() => {
+            (Bug::RetryGrantsTwice, Command::Acquire(bid) | Command::AcquireInTab(bid))
+                if slot.live(now).is_none() =>
+            {
                 Some(grant_anew(overlay.staged, key, &slot, bid))
             }
-            (Bug::UnlinkThenCreate, Command::Acquire(_)) if seen_stale => {
+            (Bug::UnlinkThenCreate, Command::Acquire(_) | Command::AcquireInTab(_)) if seen_stale => {
                 unlink(overlay.staged, key, slot);
                 Some(overlay.apply(key, command))
             }
-            (Bug::UnlinkThenCreate, Command::Acquire(_)) if is_stale => {
+            (Bug::UnlinkThenCreate, Command::Acquire(_) | Command::AcquireInTab(_)) if is_stale => {
                 self.stale.borrow_mut().push(request.clone());
                 None
             }
@@ -208,6 +219,24 @@ impl Desk {
             overlay.staged.slots.insert(event.key, Some(slot));
         }
     }
+}
+
+/// The command with the claim that a buggy server takes it to have, when this is the lease.
+pub(crate) fn misread(bug: Bug, command: &Command, lease: &Lease) -> Command {
+    let mut command = command.clone();
+    if let Command::Release(claim)
+    | Command::Renew { claim, .. }
+    | Command::Resume { claim, .. }
+    | Command::HandoverTold { claim, .. }
+    | Command::AnswerHandover { claim, .. } = &mut command
+    {
+        match (bug, &mut *claim) {
+            (Bug::ClaimFromRecord, _) => *claim = lease.proof().into(),
+            (Bug::TabWithoutOwner, Claim::Tab { owner, .. }) => owner.clone_from(&lease.owner),
+            _ => {}
+        }
+    }
+    command
 }
 
 fn staged_slot(overlay: &Overlay<'_>, key: &Key) -> Slot {

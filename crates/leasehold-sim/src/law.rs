@@ -15,15 +15,17 @@ pub enum Law {
     ClockKept,
     /// Nobody loses a lease before its time, except by force, a hand-over or its own soft release.
     TtlIsALowerBound,
-    /// Whoever waits for a key gets it soon after it is free.
+    /// A client that waits for a key gets it soon after it is free.
     WaitersAreServed,
     /// A lease is released by nobody but its holder.
     OnlyTheHolderReleases,
+    /// A claim is accepted if it fits the lease, and only then.
+    ClaimsAreCompared,
     /// One lease id is granted once, however often it is asked for.
     GrantedOnce,
     /// What was answered is still true after any crash.
     AnswersSurvive,
-    /// Nobody is told "granted" or "renewed" about a lease that is over.
+    /// No answer says "granted" or "renewed" about a lease that is over.
     AnswersAreTrue,
     /// An expired lease stays expired.
     NoRevival,
@@ -52,18 +54,19 @@ impl Law {
             Self::ClockForward => "law 3: the store's clock never goes back",
             Self::ClockKept => "law 10: a crash puts the store's clock back by a second at most",
             Self::TtlIsALowerBound => "law 4: the TTL is a lower bound for the holder",
-            Self::WaitersAreServed => "law 4: a free key goes to whoever waits, at most 1 s after the TTL",
-            Self::OnlyTheHolderReleases => "law 5: a release never touches somebody else's lease",
+            Self::WaitersAreServed => "law 4: a free key goes to a waiting client, at most 1 s after the TTL",
+            Self::OnlyTheHolderReleases => "law 5: a release never touches another client's lease",
+            Self::ClaimsAreCompared => "law 5: a claim is compared with the lease",
             Self::GrantedOnce => "law 7: one lease id is granted once",
             Self::AnswersSurvive => "law 7: a grant is durable before it is acknowledged",
-            Self::AnswersAreTrue => "law 7: nobody is told it holds a lease that is over",
+            Self::AnswersAreTrue => "law 7: no answer grants a lease that is over",
             Self::NoRevival => "law 3: an expired lease is never revived",
             Self::HolderStopsFirst => "law 8: the holder's deadline is earlier than the store's",
             Self::OneBeliever => "law 8: two clients never both believe that they hold",
             Self::BeliefHasAGrant => "law 8: nobody believes without a grant",
             Self::FencedWrites => "law 2: an accepted fenced write is never lost",
             Self::EventsInOrder => "law 9: events per key are ordered and gap-free",
-            Self::EventsAreTrue => "law 9: an event is told after its commit",
+            Self::EventsAreTrue => "law 9: an event is published after its commit",
             Self::OneEnd => "law 9: one grant, one end",
         }
     }

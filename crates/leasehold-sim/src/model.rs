@@ -5,12 +5,14 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use leasehold_core::lease::{Bid, LossReason, Proof};
+use leasehold_core::lease::{Bid, Claim, LossReason, Proof};
 use leasehold_core::{
-    Command, Context, Fence, Key, Lease, LeaseId, Meta, Outcome, Owner, Slot, StoreTime, decide,
+    Command, Context, Fence, Key, Lease, LeaseId, Meta, Outcome, Owner, Slot, StoreTime, TabId, decide,
 };
 
 use crate::bug::Bug;
+use crate::client::ClaimBy;
+use crate::desk::misread;
 use crate::small::{Attempt, STEP, holder_time, keeper, lease_id, store_time, ttl};
 use crate::walk::{self, Walk};
 
@@ -22,8 +24,11 @@ const CRASHES: &str = "crashes";
 /// How much may happen in a small world.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many clients there are.
+    /// How many clients there are. The first two are two owners in tabs of the same name, the third is the first owner in
+    /// another tab.
     pub clients: u8,
+    /// By what they name their leases.
+    pub claims: ClaimBy,
     /// How many steps of time there are.
     pub steps: u8,
     /// How many leases each client may try to get.
@@ -185,9 +190,10 @@ impl State {
             let message = next.network.remove(at);
             if self.copies > 0 {
                 let copied = Self { copies: self.copies - 1, ..next.clone() };
-                all.push((Move::CopyArrives(message), copied.deliver(message, bug).with(message)));
+                let delivered = copied.deliver(message, bounds.claims, bug);
+                all.push((Move::CopyArrives(message), delivered.with(message)));
             }
-            all.push((Move::Arrives(message), next.deliver(message, bug)));
+            all.push((Move::Arrives(message), next.deliver(message, bounds.claims, bug)));
         }
         for at in 0..self.clients.len() {
             self.client_moves(at, bounds, &mut all);
@@ -205,7 +211,7 @@ impl State {
             all.push((Move::Client(at, does), message.into_iter().fold(next, Self::with)));
         };
         match client.doing {
-            Doing::Nothing if client.attempt < bounds.attempts && self.may_begin(at) => {
+            Doing::Nothing if client.attempt < bounds.attempts && self.may_begin(at, bounds) => {
                 go(ASKS, Doing::Asking, Some(Message::Acquire((who.0, who.1 + 1), self.time)));
             }
             Doing::Asking if self.retries > 0 => {
@@ -269,23 +275,28 @@ impl State {
         self.network = network;
     }
 
-    /// Clients are alike: it is enough to look at the worlds in which they begin in their order.
-    fn may_begin(&self, at: usize) -> bool {
-        self.clients.iter().take(at).all(|client| client.attempt > 0)
+    /// Two clients are alike, and so are three whose owners and tabs are not compared: it is enough to look at the worlds in
+    /// which they begin in their order.
+    fn may_begin(&self, at: usize, bounds: &Bounds) -> bool {
+        let alike = bounds.clients < 3 || bounds.claims != ClaimBy::Tab;
+        !alike || self.clients.iter().take(at).all(|client| client.attempt > 0)
     }
 
-    fn deliver(mut self, message: Message, bug: Option<Bug>) -> Self {
+    fn deliver(mut self, message: Message, by: ClaimBy, bug: Option<Bug>) -> Self {
         match message {
             Message::Acquire(attempt, sent) => {
-                self.decide(attempt, sent, &Command::Acquire(bid(attempt)), bug)
+                let in_tab = by == ClaimBy::Tab;
+                let bid = bid(attempt);
+                let command = if in_tab { Command::AcquireInTab(bid) } else { Command::Acquire(bid) };
+                self.decide(attempt, sent, &command, bug)
             }
             Message::Renew(attempt, fence, sent) => {
-                let command = Command::Renew { claim: claim(attempt, fence).into(), ttl: None };
+                let command = Command::Renew { claim: claim(by, attempt, fence), ttl: None };
                 self.decide(attempt, sent, &command, bug)
             }
             Message::Release(attempt, fence) => {
                 let sent = self.time;
-                self.decide(attempt, sent, &Command::Release(claim(attempt, fence).into()), bug)
+                self.decide(attempt, sent, &Command::Release(claim(by, attempt, fence)), bug)
             }
             Message::Granted(attempt, fence, sent) | Message::Renewed(attempt, fence, sent) => {
                 let sent = if bug == Some(Bug::DeadlineFromAnswer) { self.time } else { sent };
@@ -354,7 +365,10 @@ impl State {
     fn with_bug(&self, command: &Command, bug: Option<Bug>) -> Command {
         match (bug, command, self.held) {
             (Some(Bug::ReleaseWithoutCompare), Command::Release(_), Some(held)) => {
-                Command::Release(claim(held.attempt, held.fence).into())
+                misread(Bug::ClaimFromRecord, command, &lease(held))
+            }
+            (Some(bug @ (Bug::TabWithoutOwner | Bug::ClaimFromRecord)), _, Some(held)) => {
+                misread(bug, command, &lease(held))
             }
             _ => command.clone(),
         }
@@ -374,15 +388,28 @@ impl State {
 #[allow(clippy::expect_used)] // a constant that parses
 static KEY: LazyLock<Key> = LazyLock::new(|| Key::parse("run/1").expect("a key"));
 
-#[allow(clippy::expect_used)] // a constant that parses
-static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner::parse("client").expect("a name"));
+#[allow(clippy::expect_used)] // constants that parse
+static OWNERS: LazyLock<[Owner; 2]> =
+    LazyLock::new(|| ["anna", "ben"].map(|name| Owner::parse(name).expect("a name")));
+
+static TABS: LazyLock<[Option<TabId>; 2]> =
+    LazyLock::new(|| ["tab-1", "tab-2"].map(|name| TabId::parse(name).ok()));
+
+/// The owner and the tab of a client.
+fn party(client: u8) -> (Owner, Option<TabId>) {
+    let (one, two) = (client.is_multiple_of(2), client < 2);
+    let [anna, ben] = &*OWNERS;
+    let [first, second] = &*TABS;
+    (if one { anna } else { ben }.clone(), if two { first } else { second }.clone())
+}
 
 fn attempt_of(id: &LeaseId) -> Attempt {
     (id.as_bytes()[0], id.as_bytes()[1])
 }
 
 fn bid(attempt: Attempt) -> Bid {
-    Bid { tab: None, lease_id: lease_id(attempt), owner: OWNER.clone(), ttl: ttl(), meta: Meta::default() }
+    let (owner, tab) = party(attempt.0);
+    Bid { tab, lease_id: lease_id(attempt), owner, ttl: ttl(), meta: Meta::default() }
 }
 
 #[allow(clippy::expect_used)] // the store gave it out
@@ -390,15 +417,21 @@ fn fence(number: u8) -> Fence {
     Fence::new(u64::from(number)).expect("a fence")
 }
 
-fn claim(attempt: Attempt, number: u8) -> Proof {
-    Proof { lease_id: lease_id(attempt), fence: fence(number) }
+fn claim(by: ClaimBy, attempt: Attempt, number: u8) -> Claim {
+    let (lease_id, (owner, tab)) = (lease_id(attempt), party(attempt.0));
+    match by {
+        ClaimBy::Proof => Claim::Proof(Proof { lease_id, fence: fence(number) }),
+        ClaimBy::Holder => Claim::Holder { lease_id, owner, fence: None },
+        ClaimBy::Tab => Claim::Tab { owner, tab },
+    }
 }
 
 fn lease(held: Held) -> Lease {
     let Held { attempt, fence: number, until } = held;
+    let (owner, tab) = party(attempt.0);
     Lease {
-        tab: None,
-        owner: OWNER.clone(),
+        tab,
+        owner,
         lease_id: lease_id(attempt),
         fence: fence(number),
         acquired_at: StoreTime::ZERO,

@@ -3,7 +3,7 @@
 
 use leasehold_core::Ttl;
 
-use crate::client::{Habits, OwnClock};
+use crate::client::{ClaimBy, Habits, OwnClock};
 use leasehold_store::random::Random;
 
 /// How much too fast or too slow a clock runs at most, in millionths. The holder's margin of a tenth must cover twice
@@ -19,6 +19,9 @@ pub struct Setting {
     pub keys: usize,
     /// The clients.
     pub clients: Vec<(OwnClock, Habits)>,
+    /// Whether two clients at a time are one owner in two tabs. Otherwise each has an owner of its own, and they have the
+    /// same tab.
+    pub paired: bool,
     /// The clock of the store.
     pub store_clock: OwnClock,
     /// How long the world lasts, in milliseconds; the last part of it is calm.
@@ -61,7 +64,7 @@ pub struct Faults {
     pub kinds: Vec<Fault>,
 }
 
-/// Something that happens to somebody.
+/// A fault of one server or one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A server is gone, once in a while in an orderly way, and comes back.
@@ -87,6 +90,7 @@ impl Setting {
             topology,
             keys: random.pick(&[1, 1, 2, 3], 1),
             clients: (0..clients).map(|_| (own_clock(random), habits(random, pace))).collect(),
+            paired: random.chance(300),
             store_clock: own_clock(random),
             lasts: random.between(20, 60) * 60_000,
             faults: Faults::draw(random, pace),
@@ -131,6 +135,7 @@ fn own_clock(random: &mut Random) -> OwnClock {
 fn habits(random: &mut Random, pace: u64) -> Habits {
     let ttl = random.pick(&[1, 2, 3, 6], 3) * pace;
     Habits {
+        claims: random.pick(&[ClaimBy::Proof, ClaimBy::Holder, ClaimBy::Tab], ClaimBy::Proof),
         ttl: Ttl::from_secs(ttl).unwrap_or(Ttl::MIN),
         think: random.pick(&[200, 2_000, 10_000], 2_000) * pace,
         hold: random.pick(&[300, 3_000, 20_000], 3_000) * pace,

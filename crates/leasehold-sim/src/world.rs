@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
-use leasehold_core::{HolderTime, Key, Owner, Position};
+use leasehold_core::{HolderTime, Key, Owner, Position, TabId};
 use leasehold_store::Feed;
 
 use crate::bug::Bug;
 use crate::checker::{Belief, Checker, Counts};
-use crate::client::{Client, Effect, Moment};
+use crate::client::{Client, Effect, Moment, Party};
 use crate::desk::Desk;
 use crate::disk::Disk;
 use crate::law::Violation;
@@ -41,11 +41,11 @@ pub struct Run {
     pub lasted: u64,
     /// What happened in it, in numbers.
     pub counts: Counts,
-    /// What happened in it, in words, if anybody wanted to hear.
+    /// What happened in it, in words, if the story was asked for.
     pub story: Vec<String>,
 }
 
-/// Runs the world of this seed. The story costs time, and is told only when it is wanted.
+/// Runs the world of this seed. The story costs time, and is recorded only when it is wanted.
 pub fn run(seed: u64, bug: Option<Bug>, telling: bool) -> Run {
     let mut world = World::new(seed, bug, telling);
     world.live();
@@ -135,11 +135,11 @@ impl World {
     fn new(seed: u64, bug: Option<Bug>, telling: bool) -> Self {
         let mut random = Random::new(seed);
         let setting = Setting::draw(&mut random);
-        let owners: Vec<Owner> = (1..=setting.clients.len()).map(|n| name("client", n)).collect();
+        let parties = parties(&setting);
         let keys = (1..=setting.keys).filter_map(|n| Key::parse(&format!("run/{n}")).ok()).collect();
-        let seats = owners.iter().zip(&setting.clients);
+        let seats = parties.iter().zip(&setting.clients);
         let seats =
-            seats.map(|(owner, (clock, habits))| Seat::new(Client::new(owner.clone(), *clock, *habits)));
+            seats.map(|(party, (clock, habits))| Seat::new(Client::new(party.clone(), *clock, *habits)));
         let disk = Disk::new(setting.first_fence, bug);
         let servers = match setting.topology {
             Topology::Exclusive => 1,
@@ -156,7 +156,7 @@ impl World {
             engine: Engine::start(&disk, &setting, setting.store_clock.read(0)),
             disk,
             desk: Desk::new(bug),
-            checker: Checker::new(owners),
+            checker: Checker::new(parties),
             setting,
             registers: BTreeMap::new(),
             queue: BinaryHeap::new(),
@@ -306,12 +306,8 @@ impl World {
                 }
                 self.after(delay, Happening::Act(from, Effect::Access(key, fence, access)));
             }
-            Effect::Say(line) => self.tell(|world| format!("{} {line}", world.owner(from.client))),
+            Effect::Say(line) => self.tell(|_| format!("{} {line}", client_name(from.client))),
         }
-    }
-
-    fn owner(&self, client: usize) -> String {
-        self.seats.get(client).map(|seat| seat.client.owner.to_string()).unwrap_or_default()
     }
 
     fn note_belief(&mut self, client: usize) {
@@ -400,7 +396,10 @@ impl World {
         let ToRegister { key, fence, access, from } = &message;
         self.checker.accessed(self.now, key, *fence, *access, answer, on_top_of);
         self.tell(|_| {
-            format!("register {key}: {access:?} with fence {fence} by client-{}: {answer:?}", from.client + 1)
+            format!(
+                "register {key}: {access:?} with fence {fence} by {}: {answer:?}",
+                client_name(from.client)
+            )
         });
         self.send_to_client(message.from, &ToClient::Register(message, answer));
     }
@@ -413,9 +412,7 @@ impl World {
         match feed {
             Feed::Gap { .. } => {
                 seat.heard = None;
-                self.tell(|world| {
-                    format!("{} has missed events and looks at everything", world.owner(client))
-                });
+                self.tell(|_| format!("{} has missed events and looks at everything", client_name(client)));
             }
             Feed::Events(events) => {
                 seat.heard = events.last().map(|last| last.position);
@@ -486,14 +483,14 @@ impl World {
         seat.client.crash(keeps);
         (seat.up, seat.heard, seat.fed, seat.wakes_at) = (false, None, false, None);
         self.note_belief(client);
-        self.tell(|world| format!("{} CRASHES", world.owner(client)));
+        self.tell(|_| format!("{} CRASHES", client_name(client)));
         self.after(away, Happening::ClientBack(client));
     }
 
     fn client_back(&mut self, client: usize) {
         let Some(seat) = self.seats.get_mut(client).filter(|seat| !seat.up) else { return };
         (seat.up, seat.paused_until) = (true, 0);
-        self.tell(|world| format!("{} is back", world.owner(client)));
+        self.tell(|_| format!("{} is back", client_name(client)));
         self.with_client(client, |client, moment| client.restart(moment));
         self.ask_for_events(client);
     }
@@ -502,7 +499,7 @@ impl World {
         let until = self.now + self.absence();
         let Some(seat) = self.seats.get_mut(client).filter(|seat| seat.up) else { return };
         seat.paused_until = seat.paused_until.max(until);
-        self.tell(|world| format!("{} is PAUSED until {:.3} s", world.owner(client), until as f64 / 1_000.0));
+        self.tell(|_| format!("{} is PAUSED until {:.3} s", client_name(client), until as f64 / 1_000.0));
     }
 
     fn cut(&mut self, client: usize) {
@@ -510,9 +507,7 @@ impl World {
         if let Some(seat) = self.seats.get_mut(client) {
             seat.cut_until = until;
         }
-        self.tell(|world| {
-            format!("{} is CUT OFF until {:.3} s", world.owner(client), until as f64 / 1_000.0)
-        });
+        self.tell(|_| format!("{} is CUT OFF until {:.3} s", client_name(client), until as f64 / 1_000.0));
     }
 
     /// From now on nothing goes wrong any more, and everybody is there.
@@ -539,7 +534,7 @@ impl World {
             Some((client, key.clone(), seat.client.clock.when(since.as_millis())))
         });
         let wanted: Vec<_> = wanted.collect();
-        // Both clocks may be slow, the store's and that of whoever holds.
+        // Both clocks may be slow, the store's and the holder's.
         let longest = self.setting.longest_ttl() * 110 / 100;
         self.checker.check_served(self.now, calm_since, longest, &wanted);
         self.after(PROBE, Happening::Probe);
@@ -552,7 +547,26 @@ impl Seat {
     }
 }
 
+/// What a client is called in the story.
+pub(crate) fn client_name(client: usize) -> String {
+    format!("client-{}", client + 1)
+}
+
+/// Who the clients are: each an owner of its own, in a tab that is called like everybody else's, or two at a time one owner
+/// in two tabs.
+fn parties(setting: &Setting) -> Vec<Party> {
+    let party = |(number, (_, habits)): (usize, &(_, crate::client::Habits))| {
+        let (owner, tab) = if setting.paired { (number / 2, number % 2) } else { (number, 0) };
+        Party { owner: name("user", owner + 1), tab: tab_id(tab + 1), claims: habits.claims }
+    };
+    setting.clients.iter().enumerate().map(party).collect()
+}
+
 #[allow(clippy::expect_used)] // letters and digits parse
 fn name(what: &str, number: usize) -> Owner {
     Owner::parse(&format!("{what}-{number}")).expect("a name")
+}
+
+fn tab_id(number: usize) -> Option<TabId> {
+    TabId::parse(&format!("tab-{number}")).ok()
 }

@@ -35,6 +35,8 @@ macro_rules! caught {
 caught! {
     no_recheck_after_waiting: NoRecheckAfterWaiting,
     release_without_compare: ReleaseWithoutCompare,
+    tab_without_owner: TabWithoutOwner,
+    claim_from_record: ClaimFromRecord,
     fence_reset_on_release: FenceResetOnRelease,
     fence_reset_on_restart: FenceResetOnRestart,
     deadline_from_answer: DeadlineFromAnswer,
