@@ -122,6 +122,7 @@ impl Builder {
 
     /// Checks what was given. Nothing is sent yet.
     pub fn build(self) -> Result<HttpClient, Invalid> {
+        choose_tls();
         let base = parse_url(&self.url)?;
         let mut http = reqwest::Client::builder()
             // A redirect would carry the lease id along. A server that moved is given by its new address instead.
@@ -149,6 +150,14 @@ impl Builder {
             headers.insert(TAB_ID, tab_header(tab)?);
         }
         Ok(headers)
+    }
+}
+
+/// Chooses the library that TLS is made with, unless the program around this client has: reqwest brings none along.
+fn choose_tls() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // It fails where another thread has chosen in between.
+        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 

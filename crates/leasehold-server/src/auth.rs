@@ -4,6 +4,7 @@
 //! refusal must not repeat any part of the token.
 
 mod claims;
+mod crypto;
 mod jwt;
 mod keys;
 mod mint;

@@ -41,7 +41,7 @@ fn read(files: &TlsFiles) -> Result<ServerConfig, ConfigError> {
         let rule = "it has no PEM private key (`-----BEGIN PRIVATE KEY-----`)";
         ConfigError::file(&files.key, rule, "name the file with the certificate's key, without a password")
     })?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));

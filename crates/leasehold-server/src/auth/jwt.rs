@@ -6,6 +6,7 @@ use jsonwebtoken::{Header, Validation};
 use serde_json::{Map, Value};
 
 use super::claims::caller_of;
+use super::crypto;
 use super::keys::{Algorithm, KeySource, VerifyKey, only, read_keys};
 use super::{Denied, denied};
 use crate::caller::Caller;
@@ -52,6 +53,7 @@ const LEEWAY_SECONDS: u64 = 5;
 impl Jwt {
     /// Reads the keys, or says what is wrong with them.
     pub fn open(options: JwtOptions) -> Result<Self, ConfigError> {
+        crypto::choose();
         let validation = validation(&options);
         let by_kid = matches!(options.keys, KeySource::JwksFile(_));
         let paths = match &options.keys {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jsonwebtoken::{EncodingKey, Header};
 use serde_json::{Map, Value, json};
 
+use super::crypto;
 use crate::files::ConfigError;
 
 /// Whom a token is for.
@@ -22,6 +23,7 @@ pub struct Subject<'a> {
 
 /// A token signed with a secret (HS256) and valid for `lifetime` from now.
 pub fn mint(secret: &[u8], subject: &Subject<'_>, lifetime: Duration) -> Result<String, ConfigError> {
+    crypto::choose();
     let now = jsonwebtoken::get_current_timestamp();
     let claim = |grants: &[(&str, &str)]| -> Map<String, Value> {
         grants.iter().map(|(pattern, level)| ((*pattern).to_owned(), json!(level))).collect()

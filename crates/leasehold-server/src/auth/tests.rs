@@ -15,6 +15,7 @@ fn now() -> u64 {
 }
 
 fn signed(claims: &Value) -> String {
+    crypto::choose();
     jsonwebtoken::encode(&Header::default(), claims, &EncodingKey::from_secret(SECRET)).unwrap()
 }
 

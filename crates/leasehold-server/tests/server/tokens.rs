@@ -5,10 +5,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
 use jsonwebtoken::Algorithm::{EdDSA, HS256, RS256};
-use jsonwebtoken::jwk::{Jwk, JwkSet};
-use jsonwebtoken::{EncodingKey, Header};
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair, RsaPublicKeyComponents};
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use crate::harness::{House, SECRET, far_away, skipped};
@@ -67,11 +71,56 @@ async fn the_python_snippet_makes_a_token() {
 
 // --- keys ---
 
+/// What an issuer signs with.
+enum Private {
+    Rsa(RsaKeyPair),
+    Ed(Ed25519KeyPair),
+    Secret(Vec<u8>),
+}
+
+impl Private {
+    fn read(pem: &Path, algorithm: jsonwebtoken::Algorithm) -> Self {
+        let der = PrivateKeyDer::from_pem_file(pem).unwrap();
+        match algorithm {
+            RS256 => Self::Rsa(RsaKeyPair::from_pkcs8(der.secret_der()).unwrap()),
+            // openssl leaves the public half out.
+            _ => Self::Ed(Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_der()).unwrap()),
+        }
+    }
+
+    fn sign(&self, message: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Rsa(key) => {
+                let mut signature = vec![0; key.public().modulus_len()];
+                key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).unwrap();
+                signature
+            }
+            Self::Ed(key) => key.sign(message).as_ref().to_vec(),
+            Self::Secret(secret) => {
+                hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), message).as_ref().to_vec()
+            }
+        }
+    }
+
+    fn jwk(&self, kid: &str) -> Value {
+        match self {
+            Self::Rsa(key) => {
+                let RsaPublicKeyComponents::<Vec<u8>> { n, e } = key.public().into();
+                json!({ "kty": "RSA", "alg": "RS256", "kid": kid, "n": base64(n), "e": base64(e) })
+            }
+            Self::Ed(key) => {
+                json!({ "kty": "OKP", "crv": "Ed25519", "kid": kid, "x": base64(key.public_key()) })
+            }
+            Self::Secret(secret) => json!({ "kty": "oct", "kid": kid, "k": base64(secret) }),
+        }
+    }
+}
+
 /// An issuer's key, and the server's file with its public half.
 struct Keys {
     folder: tempfile::TempDir,
     algorithm: jsonwebtoken::Algorithm,
-    private: EncodingKey,
+    private: Private,
 }
 
 impl Keys {
@@ -96,12 +145,8 @@ impl Keys {
             .arg(&public)
             .output();
         assert!(output.unwrap().status.success());
-        let pem = std::fs::read(&key).unwrap();
-        let private = match algorithm {
-            RS256 => EncodingKey::from_rsa_pem(&pem),
-            _ => EncodingKey::from_ed_pem(&pem),
-        };
-        Some(Self { folder, algorithm, private: private.unwrap() })
+        let private = Private::read(&key, algorithm);
+        Some(Self { folder, algorithm, private })
     }
 
     fn public_file(&self) -> PathBuf {
@@ -116,17 +161,29 @@ impl Keys {
         signed(self.algorithm, kid, &self.private)
     }
 
-    fn jwk(&self, kid: &str) -> Jwk {
-        let mut jwk = Jwk::from_encoding_key(&self.private, self.algorithm).unwrap();
-        jwk.common.key_id = Some(kid.into());
-        jwk
+    fn jwk(&self, kid: &str) -> Value {
+        self.private.jwk(kid)
     }
 }
 
-fn signed(algorithm: jsonwebtoken::Algorithm, kid: Option<&str>, key: &EncodingKey) -> String {
-    let mut header = Header::new(algorithm);
-    header.kid = kid.map(str::to_owned);
-    jsonwebtoken::encode(&header, &json!({ "sub": "anna", "exp": far_away() }), key).unwrap()
+/// A token as RFC 7519 has it, made without the library that the server reads tokens with.
+fn signed(algorithm: jsonwebtoken::Algorithm, kid: Option<&str>, key: &Private) -> String {
+    let mut header = json!({ "typ": "JWT", "alg": algorithm });
+    if let Some(kid) = kid {
+        header["kid"] = kid.into();
+    }
+    let claims = json!({ "sub": "anna", "exp": far_away() });
+    let message = format!("{}.{}", base64(header.to_string()), base64(claims.to_string()));
+    let signature = base64(key.sign(message.as_bytes()));
+    format!("{message}.{signature}")
+}
+
+fn signed_by_secret(kid: Option<&str>, secret: &[u8]) -> String {
+    signed(HS256, kid, &Private::Secret(secret.to_vec()))
+}
+
+fn base64(bytes: impl AsRef<[u8]>) -> String {
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
 }
 
 fn open(keys: KeySource) -> Auth {
@@ -181,7 +238,7 @@ fn a_public_key_is_never_a_secret() {
         let jwks = std::fs::read(set).unwrap();
         for secret in [&pem[..], pem.trim_ascii_end(), &jwks[..], b""] {
             for kid in [None, Some("a")] {
-                let forged = signed(HS256, kid, &EncodingKey::from_secret(secret));
+                let forged = signed_by_secret(kid, secret);
                 assert!(!lets_in(&auth, &forged) && !lets_in(&by_set, &forged));
             }
         }
@@ -207,10 +264,10 @@ fn files_that_are_no_keys_are_refused_at_the_start() {
     Jwt::open(options).expect_err("the key is for neither");
 }
 
-fn write_set(path: &Path, keys: Vec<Jwk>) {
+fn write_set(path: &Path, keys: Vec<Value>) {
     // As a careful program does it: nobody ever sees half of it.
     let beside = path.with_extension("new");
-    std::fs::write(&beside, serde_json::to_vec(&JwkSet { keys }).unwrap()).unwrap();
+    std::fs::write(&beside, json!({ "keys": keys }).to_string()).unwrap();
     std::fs::rename(beside, path).unwrap();
 }
 
@@ -234,7 +291,7 @@ fn a_key_set_is_searched_by_kid() {
 #[test]
 fn keys_for_other_things_are_passed_over() {
     let Some(keys) = Keys::make(RS256) else { return };
-    let good = serde_json::to_value(keys.jwk("a")).unwrap();
+    let good = keys.jwk("a");
     let with = |name: &str, value: &str| {
         let mut jwk = good.clone();
         jwk[name] = value.into();
@@ -261,7 +318,7 @@ fn a_changed_secret_is_taken_up_and_a_bad_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("secret");
     let [old, new] = ["an old secret of at least 32 bytes!", "a new secret of at least 32 bytes!!"];
-    let by = |secret: &str| signed(HS256, None, &EncodingKey::from_secret(secret.as_bytes()));
+    let by = |secret: &str| signed_by_secret(None, secret.as_bytes());
     std::fs::write(&file, format!("{old}\n")).unwrap();
     let auth = open(KeySource::SecretFile(file.clone()));
     assert!(lets_in(&auth, &by(old)) && !lets_in(&auth, &by(new)));

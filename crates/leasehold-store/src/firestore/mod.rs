@@ -128,7 +128,7 @@ fn broken_off() -> Error {
 fn choose_tls() {
     if CryptoProvider::get_default().is_none() {
         // It fails if another thread was faster, and has chosen.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -65,7 +65,7 @@ impl Tls {
             Self::On(Authorities::System) => system_authorities()?,
             Self::On(Authorities::File(file)) => authorities_in(file)?,
         };
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| refuse(&error.to_string(), "this is a mistake in Leasehold"))?;
         Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
