@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    HolderTime, Invalid, Keeper, Key, LeaseId, Lost, Meta, Owner, Position, Retries, RetryPolicy, Ttl,
-    WorkerName, lease,
+    HolderTime, Invalid, Key, LeaseId, Lost, Meta, Owner, Position, Retries, RetryPolicy, Ttl, WorkerName,
+    lease,
 };
 use leasehold_store::Retry;
 use leasehold_store::jitter;
@@ -322,12 +322,8 @@ impl<'a> Bidder<'a> {
         }
     }
 
-    /// Whether the answer took so long that the lease cannot be used any more. Asking again extends it.
     fn is_too_late(&self, sent: HolderTime, reply: &BidReply) -> bool {
-        match reply {
-            BidReply::Granted(granted) => !Keeper::new(sent, granted.terms.ttl).is_held(self.inner.now()),
-            _ => false,
-        }
+        matches!(reply, BidReply::Granted(granted) if granted.is_too_late(sent, self.inner.now()))
     }
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use leasehold_core::holder::{Reply, Terms};
 use leasehold_core::job::{JobText, Status};
 use leasehold_core::lease::{Bid, LossReason};
-use leasehold_core::{Fence, Key, LeaseId, OnSilence, Owner, Position, Reason, Seq, Ttl};
+use leasehold_core::{Fence, HolderTime, Keeper, Key, LeaseId, OnSilence, Owner, Position, Reason, Seq, Ttl};
 
 use crate::Error;
 
@@ -39,6 +39,14 @@ pub(crate) struct Granted {
     pub(crate) owner: Owner,
     pub(crate) claim: Claim,
     pub(crate) terms: Terms,
+}
+
+impl Granted {
+    /// Whether the answer took so long that the lease cannot be used any more. Asking again under the same lease id
+    /// extends it.
+    pub(crate) fn is_too_late(&self, sent: HolderTime, now: HolderTime) -> bool {
+        !Keeper::new(sent, self.terms.ttl).is_held(now)
+    }
 }
 
 /// How a lease is sought.

@@ -161,6 +161,7 @@ impl Jobs {
             JobAttempt::Locked(held) => return Ok(JobRun::Locked(held)),
         };
         let (lease, payload) = (Lease::clone(&guard), guard.payload().to_owned());
+        lease.check().map_err(Error::Lost)?;
         let lost = lease.lost();
         let done = tokio::select! {
             // Being lost comes first: work that was paused for too long gets no further.
@@ -202,10 +203,15 @@ impl Jobs {
         loop {
             let sent = self.inner.now();
             match self.inner.backend.job(key, call.clone()).await {
+                Ok((reply, _)) if self.is_too_late(sent, &reply) && retries.failed().is_some() => {}
                 Ok(answered) => return Ok((sent, answered)),
                 Err(error) => pause_or_give_up(&mut retries, error).await?,
             }
         }
+    }
+
+    fn is_too_late(&self, sent: HolderTime, reply: &JobReply) -> bool {
+        matches!(reply, JobReply::Begun(begun) if begun.granted.is_too_late(sent, self.inner.now()))
     }
 }
 

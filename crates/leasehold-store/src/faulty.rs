@@ -30,18 +30,24 @@ pub enum Fault {
 }
 
 /// Decides what happens to each command.
-type Plan = Box<dyn FnMut(&Command) -> Fault + Send>;
+type Plan<C> = Box<dyn FnMut(&C) -> Fault + Send>;
 
 /// A store with faults in front of it.
 pub struct Faulty {
     store: Arc<dyn Store>,
-    plan: Mutex<Plan>,
+    plan: Mutex<Plan<Command>>,
+    job_plan: Mutex<Plan<JobCommand>>,
 }
 
 impl Faulty {
-    /// `plan` decides what happens to each command.
+    /// `plan` decides what happens to each command about leases; those about jobs are carried out.
     pub fn new(store: Arc<dyn Store>, plan: impl FnMut(&Command) -> Fault + Send + 'static) -> Self {
-        Self { store, plan: Mutex::new(Box::new(plan)) }
+        Self { store, plan: Mutex::new(Box::new(plan)), job_plan: Mutex::new(Box::new(|_| Fault::None)) }
+    }
+
+    /// `plan` decides what happens to each command about jobs; those about leases are carried out.
+    pub fn for_jobs(store: Arc<dyn Store>, plan: impl FnMut(&JobCommand) -> Fault + Send + 'static) -> Self {
+        Self { job_plan: Mutex::new(Box::new(plan)), ..Self::new(store, |_| Fault::None) }
     }
 
     /// Faults of all kinds but hanging, on `per_mille` of the commands. The same seed gives the same faults.
@@ -56,9 +62,33 @@ impl Faulty {
             },
         })
     }
+}
 
-    fn fault(&self, command: &Command) -> Fault {
-        (self.plan.lock().unwrap_or_else(PoisonError::into_inner))(command)
+fn planned<C>(plan: &Mutex<Plan<C>>, command: &C) -> Fault {
+    (plan.lock().unwrap_or_else(PoisonError::into_inner))(command)
+}
+
+/// Lets `call` meet this fault.
+async fn meet<T: Send + 'static>(
+    fault: Fault,
+    call: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    match fault {
+        Fault::None => call.await,
+        Fault::Refuse => Err(trouble(Retry::Safe)),
+        Fault::LoseAnswer => call.await.and(Err(trouble(Retry::Unknown))),
+        Fault::Delay(delay) => {
+            // On its own task: what is on its way arrives, even if the sender has gone.
+            let delayed = tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                call.await
+            });
+            delayed.await.unwrap_or(Err(trouble(Retry::Unknown)))
+        }
+        Fault::Hang => {
+            call.await?;
+            std::future::pending().await
+        }
     }
 }
 
@@ -69,33 +99,19 @@ fn trouble(retry: Retry) -> Error {
 #[async_trait]
 impl JobStore for Faulty {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
-        match self.fault(&command) {
-            Fault::None => self.store.apply(key, command).await,
-            Fault::Refuse => Err(trouble(Retry::Safe)),
-            Fault::LoseAnswer => self.store.apply(key, command).await.and(Err(trouble(Retry::Unknown))),
-            Fault::Delay(delay) => {
-                let (store, key) = (self.store.clone(), key.clone());
-                // On its own task: what is on its way arrives, even if the sender has gone.
-                let delayed = tokio::spawn(async move {
-                    tokio::time::sleep(delay).await;
-                    store.apply(&key, command).await
-                });
-                delayed.await.unwrap_or(Err(trouble(Retry::Unknown)))
-            }
-            Fault::Hang => {
-                self.store.apply(key, command).await?;
-                std::future::pending().await
-            }
-        }
+        let fault = planned(&self.plan, &command);
+        let (store, key) = (self.store.clone(), key.clone());
+        meet(fault, async move { store.apply(&key, command).await }).await
     }
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         self.store.read(key).await
     }
 
-    /// Without faults: the plan speaks of commands about leases.
     async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
-        self.store.apply_job(key, command).await
+        let fault = planned(&self.job_plan, &command);
+        let (store, key) = (self.store.clone(), key.clone());
+        meet(fault, async move { store.apply_job(&key, command).await }).await
     }
 }
 

@@ -7,6 +7,7 @@ use leasehold_client::{
     AcquireOptions, AnalysisLocks, Attempt, Created, Error, Finished, JobAttempt, JobGuard, JobRun, Jobs,
     Leasehold, Lost,
 };
+use leasehold_core::JobCommand;
 use leasehold_core::lease::LossReason;
 use leasehold_store::clock::Clock;
 use leasehold_store::faulty::{Fault, Faulty};
@@ -71,6 +72,28 @@ async fn a_job_is_done_once_and_its_result_is_replayed() {
     assert_eq!(jobs.create(ID, "{\"page\": 7}", Some(3)).await.unwrap(), Created::Before);
     assert!(matches!(jobs.create(ID, "other", None).await, Err(Error::JobDiffers { .. })));
     assert!(matches!(jobs.acquire("analyses/43", worker("w2")).await, Err(Error::NoSuchJob { .. })));
+}
+
+/// Two workers on a busy database: the answer to the first one's acquire took longer than its lease of two seconds, and it
+/// began the work with a lease that it could not use any more. Half-way it found out, and the second worker did the job.
+#[tokio::test(start_paused = true)]
+async fn work_never_begins_with_a_lease_that_is_over() {
+    let clock = Arc::new(TokioClock(Instant::now()));
+    let memory: Arc<dyn Store> = Arc::new(Memory::with(clock.clone(), Limits::default(), 0));
+    let mut delays = [3_000, 1_800, 0].map(Duration::from_millis).into_iter();
+    let slow = Faulty::for_jobs(memory, move |command| match command {
+        JobCommand::Acquire(_) => delays.next().map_or(Fault::None, Fault::Delay),
+        _ => Fault::None,
+    });
+    let jobs = Leasehold::with_clock(Arc::new(slow), clock).jobs().unwrap();
+    jobs.create(ID, "{}", None).await.unwrap();
+    let options = worker("w1").ttl(Duration::from_secs(2));
+    let ran = jobs.run(ID, options, |lease, _| async move {
+        assert!(lease.is_held() && lease.time_left() > Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        lease.check().map_err(|lost| lost.to_string()).map(|_| "done".to_owned())
+    });
+    assert!(matches!(ran.await, Ok(JobRun::Done { result }) if result == "done"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -103,11 +103,8 @@ fn task() -> Value {
     json!({ "analysisId": "42", "payload": { "page": 7 } })
 }
 
-/// With a lease of two seconds on PostgreSQL, the first worker once began and did not end, and the second one finished the
-/// job; the machine was busy, but the cause was not proved. The lease here is longer than a stall of the machine.
 async fn deliveries_at_once_are_one_run(place: &Place) {
-    let patient = [("WORKER_TTL_SECONDS", "60")];
-    let workers = ["w1", "w2"].map(|name| Worker::start_with(place, name, 300, &patient));
+    let workers = [Worker::start(place, "w1", 300), Worker::start(place, "w2", 300)];
     let urls: Vec<String> = workers.iter().map(|worker| worker.url.clone()).collect();
     let mut deliveries = tokio::task::JoinSet::new();
     for number in 0..place.deliveries {
