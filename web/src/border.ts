@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 1550262838;
+export const FINGERPRINT = 1808319701;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
@@ -43,6 +43,7 @@ export const REQUESTS = {
       reentrant: 'flag',
       autoResume: 'flag?',
       allowAdvisory: 'flag',
+      label: 'text?',
     },
   },
   /** Takes the project from its holder, if that is still the one with the fence `seen`. */
@@ -62,9 +63,14 @@ export const REQUESTS = {
       reentrant: 'flag',
       autoResume: 'flag?',
       allowAdvisory: 'flag',
+      label: 'text?',
     },
     seen: 'whole?',
     reason: 'text?',
+  },
+  /** Looks who has the project. */
+  look: {
+    call: 'small',
   },
   /** Keeps the project for longer. */
   renew: {
@@ -138,6 +144,8 @@ export const REQUESTS = {
       version: 'json',
       leaseId: 'json',
       owner: 'json',
+      label: 'json',
+      acquiredAt: 'json',
       updatedAt: 'json',
       ttlSeconds: 'json',
       expiresAt: 'json',
@@ -163,7 +171,7 @@ export const REQUESTS = {
 
 export type ErrorCode = 'acquire-denied' | 'acquire-timeout' | 'fallback-conflict' | 'fallback-open-failed' | 'fallback-read-failed' | 'fallback-write-failed' | 'lease-expired' | 'lease-mismatch' | 'lease-stale' | 'release-failed' | 'renew-failed' | 'web-lock-aborted' | 'web-lock-unavailable' | 'web-lock-unsupported';
 
-export type OperationWord = 'acquire' | 'renew' | 'release';
+export type OperationWord = 'acquire' | 'renew' | 'release' | 'look';
 
 export type StrategyWord = 'web-lock' | 'file-lock';
 
@@ -203,13 +211,15 @@ export type EffectView =
     /** What happened. */
     readonly news: NewsView;
   }
-  /** Answer a call: with a lease, with an error, or with neither if it was released. */
+  /** Answer a call: with a lease, a holder, an error, or with none of them if it was released, or has no holder. */
   | {
     readonly do: 'settle';
     /** The number of the call. */
     readonly call: number;
     /** The lease. */
     readonly lease?: ProjectLeaseView;
+    /** Who has the project. */
+    readonly holder?: HolderView;
     /** The error. */
     readonly error?: ErrorView;
   }
@@ -307,6 +317,10 @@ export interface RecordView {
   readonly leaseId: string;
   /** The same for people. */
   readonly owner: string;
+  /** What the holder calls itself. */
+  readonly label?: string;
+  /** When it was granted. */
+  readonly acquiredAt: number;
   /** When it was written. */
   readonly updatedAt: number;
   /** How long it lasts from then on. */
@@ -345,6 +359,15 @@ export interface ProjectLeaseView {
   readonly lockName: string;
 }
 
+/** Who holds the project. */
+export interface HolderView {
+  readonly owner: string;
+  readonly label?: string;
+  readonly fence: number;
+  readonly since: number;
+  readonly expiresAt: number;
+}
+
 /** An error, as the application gets it: `new ProjectLockError(message, …)`. */
 export interface ErrorView {
   /** The class to throw. */
@@ -359,6 +382,8 @@ export interface ErrorView {
   readonly cause?: ErrorView;
   /** What the browser or the system said. */
   readonly said?: string;
+  /** Who holds the project instead. */
+  readonly holder?: HolderView;
 }
 
 /** An event in any of the three dialects: `type`, and whatever of the rest it has. */
@@ -374,6 +399,7 @@ export interface ProjectEventView {
   readonly maxAttempts?: number;
   readonly delayMs?: number;
   readonly lease?: ProjectLeaseView;
+  readonly holder?: HolderView;
   readonly leaseId?: string;
   readonly nextHeartbeatInMs?: number;
   readonly state?: string;

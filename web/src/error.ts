@@ -1,7 +1,7 @@
 // The errors that a caller catches. Which one it is, and what it says, the rules decide.
 
 import type { ErrorCode } from './border.js';
-import type { Operation } from './types.js';
+import type { Operation, ProjectLockHolder } from './types.js';
 
 /** Which row of the table (docs/browser.md) it is. */
 export type ProjectLockErrorCode = ErrorCode;
@@ -15,6 +15,7 @@ export interface ErrorView {
   readonly message: string;
   readonly said?: string;
   readonly cause?: ErrorView;
+  readonly holder?: ProjectLockHolder;
 }
 
 /** The properties of an error. */
@@ -23,6 +24,7 @@ export interface ErrorParams {
   readonly retryable: boolean;
   readonly operation?: Operation;
   readonly cause?: unknown;
+  readonly holder?: ProjectLockHolder | undefined;
 }
 
 /** What went wrong with a project lock. */
@@ -30,12 +32,15 @@ export class ProjectLockError extends Error {
   readonly code: ProjectLockErrorCode;
   readonly retryable: boolean;
   readonly operation: Operation;
+  /** Who holds the project instead, if that is why. */
+  readonly holder: ProjectLockHolder | undefined;
 
   constructor(message: string, params: ErrorParams) {
     super(message, params.cause === undefined ? {} : { cause: params.cause });
     this.code = params.code;
     this.retryable = params.retryable;
     this.operation = params.operation ?? 'acquire';
+    this.holder = params.holder;
     this.name = new.target.name;
   }
 }
@@ -57,16 +62,16 @@ const CLASSES: Record<string, typeof ProjectLockError> = {
 
 /** The error of a view. */
 export function errorOf(view: ErrorView): ProjectLockError {
-  const { name, message, code, retryable, operation, said } = view;
+  const { name, message, said } = view;
   const cause = view.cause ? errorOf(view.cause) : said;
-  const error = new (CLASSES[name] ?? ProjectLockError)(message, { code, retryable, operation, cause });
+  const error = new (CLASSES[name] ?? ProjectLockError)(message, { ...view, cause });
   error.name = name; // a minifier may have renamed the class
   return error;
 }
 
 /** The view of an error, which `postMessage` can send. */
-export function viewOf({ name, code, retryable, operation, message, cause }: ProjectLockError): ErrorView {
-  const view = { name, code, retryable, operation, message };
+export function viewOf({ name, code, retryable, operation, message, cause, holder }: ProjectLockError): ErrorView {
+  const view = { name, code, retryable, operation, message, ...(holder && { holder }) };
   if (cause === undefined) return view;
   return { ...view, ...(cause instanceof ProjectLockError ? { cause: viewOf(cause) } : { said: String(cause) }) };
 }

@@ -9,8 +9,8 @@ import { projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockLease, ProjectLockReadonlyEvent, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
-  ProjectLockSubscription, ProjectLockTakeOverOptions,
+  ProjectLockHolder, ProjectLockLease, ProjectLockReadonlyEvent, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
+  ProjectLockSubscription, ProjectLockTakeOverOptions, ProjectName,
 } from './types.js';
 import { setWasm } from './wasm.js';
 import { withLock } from './with.js';
@@ -69,6 +69,12 @@ export function acquireProjectLock(options: ProjectLockAcquireOptions = {}): Pro
 /** Takes the project from its holder. */
 export function takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): Promise<ProjectLockGrant> {
   return acquire('takeOverProjectLock', options);
+}
+
+/** Says who holds the project; null if it is free. */
+export function lookProjectLock(options: Partial<ProjectName> = {}): Promise<ProjectLockHolder | null> {
+  const { root, lockName } = options;
+  return call('lookProjectLock', { root, lockName });
 }
 
 /** Renews the lease. The package does so automatically. */
@@ -252,6 +258,6 @@ function watchThePage(): void {
 
 // The compiler sees to it that the package has what a lock has.
 ({
-  acquireProjectLock, renewProjectLock, releaseProjectLock, withProjectLock, takeOverProjectLock, commitProjectFile,
-  subscribeLockEvents,
+  acquireProjectLock, renewProjectLock, releaseProjectLock, withProjectLock, takeOverProjectLock, lookProjectLock,
+  commitProjectFile, subscribeLockEvents,
 }) satisfies ProjectLock;

@@ -1,14 +1,14 @@
 // `createProjectLock`: does what the rules say, on the calling thread. It brings the time, the Web Lock and the files;
 // every decision is made in WebAssembly (crates/leasehold-project-rules). It must never decide anything itself.
 
-import type { Answer, DialectsView, EffectView, NewsView, ProjectLeaseView, StepView } from './border.js';
+import type { Answer, DialectsView, EffectView, HolderView, NewsView, ProjectLeaseView, StepView } from './border.js';
 import { errorOf } from './error.js';
 import { Listeners } from './event.js';
 import { ProjectFolder, type Bytes } from './folder.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions, ProjectLockSubscription,
+  ProjectLockHolder, ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions, ProjectLockSubscription,
   ProjectLockTakeOverOptions, ProjectName,
 } from './types.js';
 import { rules, type Request, type RequestName, type Rules } from './wasm.js';
@@ -56,6 +56,10 @@ export class LocalProjectLock implements ProjectLock {
 
   async takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): Promise<ProjectLockGrant> {
     return (await this.#machine(options)).acquire('takeOver', options);
+  }
+
+  async lookProjectLock(options: Partial<ProjectName> = {}): Promise<ProjectLockHolder | null> {
+    return await (await this.#machine(options)).call('look', {}) as ProjectLockHolder | undefined ?? null;
   }
 
   async renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
@@ -126,12 +130,15 @@ export class LocalProjectLock implements ProjectLock {
 }
 
 interface Call {
-  resolve(lease: ProjectLockLease | undefined): void;
+  resolve(answer: Settled): void;
   reject(error: Error): void;
 }
 
+/** What a call comes to. */
+type Settled = ProjectLockLease | ProjectLockHolder | undefined;
+
 /** Calls that the rules answer later. */
-type CallName = 'acquire' | 'takeOver' | 'renew' | 'release' | 'save';
+type CallName = 'acquire' | 'takeOver' | 'renew' | 'release' | 'look' | 'save';
 
 /** Closes the machine of the rules when its object here was garbage-collected. */
 const forgotten = new FinalizationRegistry<() => void>((close) => close());
@@ -210,7 +217,7 @@ class Machine {
   }
 
   /** Makes a call; the effect `settle` or `saved` answers it. */
-  call<Name extends CallName>(name: Name, fields: Omit<Request<Name>, 'call'>): Promise<ProjectLockLease | undefined> {
+  call<Name extends CallName>(name: Name, fields: Omit<Request<Name>, 'call'>): Promise<Settled> {
     const call = ++this.#lastCall;
     return new Promise((resolve, reject) => {
       this.#calls.set(call, { resolve, reject });
@@ -252,7 +259,7 @@ class Machine {
       case 'io': return void this.#io(effect.step);
       case 'emit': return this.#emit(effect.event);
       case 'broadcast': return this.#channel?.postMessage(effect.news);
-      case 'settle': return this.#settle(effect.call, effect.error && errorOf(effect.error), effect.lease);
+      case 'settle': return this.#settle(effect.call, effect.error && errorOf(effect.error), effect.lease ?? effect.holder);
       case 'saved': return this.#saved(effect);
     }
   }
@@ -321,22 +328,23 @@ class Machine {
     this.#settle(call, failure instanceof DOMException ? failure : error && errorOf(error));
   }
 
-  #settle(call: number, error?: Error, lease?: ProjectLeaseView): void {
+  #settle(call: number, error?: Error, answer?: ProjectLeaseView | HolderView): void {
     const waiting = this.#calls.get(call);
     this.#calls.delete(call);
     if (error) waiting?.reject(error);
-    else waiting?.resolve(lease as ProjectLockLease | undefined);
+    else waiting?.resolve(answer as Settled);
   }
 }
 
 /** The options, as the rules know them. */
 function wantedOf(options: ProjectLockAcquireOptions): Request<'acquire'>['options'] {
   const { profile, maxWaitMs, webLockTimeoutMs, retryPolicy, ttlMs, renewIntervalMs, heartbeatIntervalMs } = options;
-  const { preferredStrategy, reentrant = false, autoResume, allowAdvisory = false } = options;
+  const { preferredStrategy, reentrant = false, autoResume, allowAdvisory = false, label } = options;
   const { initialDelayMs, maxDelayMs, multiplier, maxAttempts } = retryPolicy ?? {};
   return {
     profile, maxWaitMs, webLockTimeoutMs, initialDelayMs, maxDelayMs, multiplier, maxAttempts, ttlMs,
     heartbeatIntervalMs: renewIntervalMs ?? heartbeatIntervalMs, preferredStrategy, reentrant, autoResume, allowAdvisory,
+    label,
   };
 }
 

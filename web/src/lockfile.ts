@@ -26,9 +26,9 @@ export function readLock(bytes: Uint8Array): Members | null {
 
 /** The text of `.lock`. */
 export function printLock({ updatedAt, ttlMillis, ...rest }: RecordView): string {
-  const { version, leaseId, owner, expiresAt, fence, seq, held } = rest;
-  const times = { updatedAt: new Date(updatedAt).toISOString(), ttlSeconds: ttlMillis / 1000, expiresAt };
-  return JSON.stringify({ version, leaseId, owner, ...times, fence, seq, held });
+  const { version, leaseId, owner, label, acquiredAt, expiresAt, fence, seq, held } = rest;
+  const times = { acquiredAt, updatedAt: new Date(updatedAt).toISOString(), ttlSeconds: ttlMillis / 1000, expiresAt };
+  return JSON.stringify({ version, leaseId, owner, label, ...times, fence, seq, held });
 }
 
 function parse(bytes: Uint8Array): Record<string, unknown> | undefined {

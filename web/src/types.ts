@@ -37,6 +37,19 @@ export interface ProjectLockLease extends ProjectName {
   readonly guarantee: Guarantee;
 }
 
+/** Who holds the project. */
+export interface ProjectLockHolder {
+  readonly owner: string;
+  /** What the holder calls itself, by its option `label`. */
+  readonly label?: string;
+  /** For `takeOverProjectLock({ seen: fence })`. */
+  readonly fence: number;
+  /** Since when, in milliseconds since 1970. */
+  readonly since: number;
+  /** When another may have it, unless it is renewed. */
+  readonly expiresAt: number;
+}
+
 /** How attempts follow each other. */
 export interface LockRetryPolicy {
   readonly initialDelayMs?: number;
@@ -65,6 +78,8 @@ export interface ProjectLockAcquireOptions {
   readonly autoResume?: boolean;
   /** Whether to accept a browser without access handles, in which two tabs may believe that they hold the project. */
   readonly allowAdvisory?: boolean;
+  /** What this tab calls itself, for people at other tabs: they get it as `holder.label`. */
+  readonly label?: string;
   /** The name of the Web Lock. */
   readonly lockName?: string;
   /** The folder of the project, below the origin's private files. */
@@ -128,6 +143,8 @@ export type ProjectLockEvent = ProjectName & (
     readonly retry: number;
   }
   | { readonly type: 'lock:waiting'; readonly retry: number; readonly delayMs: number }
+  /** Another holds the project. Once per acquire, which goes on. */
+  | { readonly type: 'lock:held'; readonly holder: ProjectLockHolder }
   | Each<'lock:acquired' | 'lock:renewed' | 'lock:released', { readonly lease: ProjectLockLease }>
   | { readonly type: 'lock:release-requested'; readonly lease: ProjectLockLease; readonly reason: ReleaseReason }
   | { readonly type: 'lock:renew-scheduled'; readonly lease: ProjectLockLease; readonly nextHeartbeatInMs: number }
@@ -225,6 +242,8 @@ export interface ProjectLock {
   ): Promise<T>;
   /** Takes the project from its holder. */
   takeOverProjectLock(options?: ProjectLockTakeOverOptions): Promise<ProjectLockGrant>;
+  /** Says who holds the project; null if it is free. */
+  lookProjectLock(options?: Partial<ProjectName>): Promise<ProjectLockHolder | null>;
   /** Replaces a file of the project atomically, if the lease is still valid. */
   commitProjectFile(commit: ProjectFileCommit): Promise<void>;
   /** Subscribes to the events of one project, or of all, in one of three dialects. */

@@ -1,7 +1,7 @@
 // A tab of the tests in node: a project lock on the doubles, and what its events were.
 
 import { createProjectLock, type Channel, type LocalProjectLock, type ProjectLockError } from '../src/index.js';
-import type { Dialect, ProjectLockEvents, ProjectLockLease } from '../src/types.js';
+import type { Dialect, ProjectLockEvents, ProjectLockHolder, ProjectLockLease } from '../src/types.js';
 import { setWasm } from '../src/wasm.js';
 import { EventProbe, FakeClock, MockNavigatorLocks, MockOPFS, settled } from '../src/testing.js';
 
@@ -75,13 +75,15 @@ interface Loose {
   readonly leaseId?: string;
   readonly error?: ProjectLockError | string;
   readonly lastError?: ProjectLockError;
+  readonly holder?: ProjectLockHolder;
 }
 
 /** Events as a snapshot shows them: what differs from run to run is left out, and the name of the project. */
 export function told(events: readonly Loose[]): unknown[] {
-  return events.map(({ lease, leaseId, error, lastError, root, lockName, ...rest }) => ({
+  return events.map(({ lease, leaseId, error, lastError, root, lockName, holder, ...rest }) => ({
     ...rest,
     ...(lease && { lease: lease.strategy }),
+    ...(holder && { holder: holder.owner === 'other' ? 'other' : 'a tab' }),
     ...(leaseId && { leaseId: 'of the lease' }),
     ...(error && { error: code(error) }),
     ...(lastError && { lastError: code(lastError) }),

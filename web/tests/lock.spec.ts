@@ -65,6 +65,33 @@ describe('two tabs', () => {
     expect(lease.fence).toBeGreaterThan(desktop.fence);
   });
 
+  // A second tab heard nothing for 4.7 s, and then "acquire-timeout": not that another tab edits, nor which.
+  test('a refusal tells who: at once by an event, and in the error', async () => {
+    const one = new Tab();
+    const { lease } = await one.lock.acquireProjectLock({ label: 'Ann, at the window' });
+    const two = new Tab({ beside: one });
+    expect(await two.lock.lookProjectLock()).toEqual({
+      owner: lease.owner, label: 'Ann, at the window', fence: lease.fence, since: lease.acquiredAt,
+      expiresAt: lease.acquiredAt + 28_000,
+    });
+    expect(await two.lock.lookProjectLock({ root: 'free' })).toBeNull();
+    let settled = false;
+    const acquired = two.lock.acquireProjectLock().finally(() => { settled = true; });
+    acquired.catch(() => {});
+    for (let ms = 0; ms < 250; ms += 50) await one.clock.advance(50);
+    expect(two.heard().of('lock:held')).toMatchObject([
+      { holder: { owner: lease.owner, label: 'Ann, at the window', fence: lease.fence, since: lease.acquiredAt } },
+    ]);
+    expect(settled).toBe(false);
+    const error = await two.run(acquired).catch((thrown: ProjectLockError) => thrown) as ProjectLockError;
+    expect(error).toMatchObject({
+      code: 'acquire-timeout', holder: { fence: lease.fence, label: 'Ann, at the window' }, cause: { holder: { fence: lease.fence } },
+    });
+    expect(two.heard().of('lock:held')).toHaveLength(1);
+    const taken = await two.lock.takeOverProjectLock({ seen: error.holder!.fence });
+    expect(taken.lease.fence).toBeGreaterThan(lease.fence);
+  });
+
   test('a take-over ends the other lease, and its holder cannot save', async () => {
     const tab = new Tab();
     const other = new Tab({ beside: tab });

@@ -185,6 +185,14 @@ describe('a Worker that fails', () => {
   });
 });
 
+test('a look goes to the Worker, and an error keeps its holder on the way back', async () => {
+  const look = page.lookProjectLock({ root: 'a' });
+  expect(worker().asked().at(-1)).toMatchObject({ method: 'lookProjectLock', options: { root: 'a' } });
+  const holder = { owner: 'x', fence: 3, since: 1, expiresAt: 2 };
+  worker().says({ call: worker().asked().at(-1)?.call ?? 0, error: { ...LAST, holder } });
+  await expect(look).rejects.toMatchObject({ holder });
+});
+
 describe('what an application keeps its things in', () => {
   // Vue and MobX hand out proxies of what they are given, and a proxy cannot be sent: every save threw a DataCloneError.
   const reactive = <T extends object>(object: T): T => new Proxy(object, {

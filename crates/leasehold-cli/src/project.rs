@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use leasehold_core::time::whole_millis;
 use leasehold_project::{
-    Cancel, Clock, Event, Fault, IoKind, Options, Other, Outcome, Owner, Project, ProjectGuard,
-    ProjectLockError, Reason, SystemClock,
+    Cancel, Clock, Event, Fault, Holder, IoKind, Options, Outcome, Owner, Project, ProjectGuard,
+    ProjectLockError, Reason, SystemClock, label_text,
 };
 use serde_json::{Value, json};
 
@@ -190,7 +190,7 @@ fn wait_for_loss(events: &Receiver<Event>) -> Option<String> {
     })
 }
 
-fn tell_held(args: &LockArgs, other: &Other, out: &Out) -> Ending {
+fn tell_held(args: &LockArgs, other: &Holder, out: &Out) -> Ending {
     if out.is_json() {
         out.value(&about(args, "held", held(other)));
     } else {
@@ -218,7 +218,11 @@ fn status(args: &StatusArgs, out: &Out) -> Result<Ending> {
                 out.value(&json!({ "locked": true, "holder": held(&other) }));
             } else {
                 out.notice(&format!("{folder} is held by {}", other.owner));
+                if let Some(label) = label_text(&other.label) {
+                    out.fact("label", label);
+                }
                 out.fact("fence", &other.fence.to_string());
+                out.fact("since", &format!("{} ago", duration(held_for(&other))));
                 out.fact("runs out in", &format!("{}, unless it is renewed", duration(left(&other))));
             }
             Ok(Ending::Held)
@@ -285,10 +289,20 @@ fn look(project: &Project) -> Result<Outcome> {
     }
 }
 
-fn held(other: &Other) -> Value {
-    json!({ "owner": other.owner.as_str(), "fence": other.fence.get(), "expires_in_ms": left(other) })
+fn held(other: &Holder) -> Value {
+    json!({
+        "owner": other.owner.as_str(),
+        "label": label_text(&other.label),
+        "fence": other.fence.get(),
+        "held_for_ms": held_for(other),
+        "expires_in_ms": left(other),
+    })
 }
 
-fn left(other: &Other) -> u64 {
+fn held_for(other: &Holder) -> u64 {
+    whole_millis(SystemClock.now().wall.since(other.since))
+}
+
+fn left(other: &Holder) -> u64 {
     whole_millis(other.until.since(SystemClock.now().wall))
 }

@@ -3,7 +3,6 @@
 //! Every limit has its name here. A value of one of these types is valid: nothing further in checks it again.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -560,26 +559,35 @@ impl fmt::Display for Fence {
 /// What else is known about a holder (display name, reason …), for showing: no rule looks at it. Empty most of the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 // One pointer in every one of a million leases; and to clone it clones nothing.
-pub struct Meta(Option<Arc<BTreeMap<String, String>>>);
+// A list, sorted by name: a page loads this code, and that of a map is 5 KB of it.
+pub struct Meta(Option<Arc<Vec<(String, String)>>>);
 
 impl Meta {
     /// The most that all names and values together may have, in bytes.
     pub const MAX_BYTES: usize = 4 * 1024;
 
+    /// The name under which people find what a holder is called.
+    pub const NAME: &str = "name";
+
+    /// The longest label, in bytes.
+    pub const LABEL_MAX_BYTES: usize = 256;
+
     /// Takes these pairs, if they fit.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Result<Self, Invalid> {
-        let pairs: BTreeMap<String, String> = pairs.into_iter().collect();
+        let pairs = by_name(pairs);
         let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes > Self::MAX_BYTES {
             let rule = format!("names and values have at most {} bytes together", Self::MAX_BYTES);
             let value = format!("{} entries, {bytes} bytes", pairs.len());
             return Err(Invalid::new("meta", &value, rule, "keep only what is shown to people"));
         }
-        if let Some(name) = pairs.keys().find(|name| name.is_empty() || unprintable(name).is_some()) {
+        if let Some(name) =
+            pairs.iter().map(|(name, _)| name).find(|name| name.is_empty() || unprintable(name).is_some())
+        {
             return Err(Invalid::new("meta name", name, "a name is printable and not empty", "rename it"));
         }
         let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
-        if let Some(value) = pairs.values().find(|value| value.contains(odd)) {
+        if let Some(value) = pairs.iter().map(|(_, value)| value).find(|value| value.contains(odd)) {
             return Err(Invalid::new(
                 "meta value",
                 value,
@@ -590,9 +598,18 @@ impl Meta {
         Ok(Self((!pairs.is_empty()).then(|| Arc::new(pairs))))
     }
 
+    /// What a holder is called, and nothing else: one line of text. An empty one is nothing at all.
+    pub fn label(text: &str) -> Result<Self, Invalid> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        short_text("label", text, Self::LABEL_MAX_BYTES)?;
+        Ok(Self(Some(Arc::new(vec![(Self::NAME.into(), text.into())]))))
+    }
+
     /// The value under `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.as_ref()?.get(name).map(String::as_str)
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// All pairs, by name.
@@ -604,6 +621,19 @@ impl Meta {
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
+}
+
+/// The pairs, sorted by name; of a name that is there twice, the last counts.
+fn by_name(pairs: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
+    let mut sorted: Vec<(String, String)> = Vec::new();
+    for (name, value) in pairs {
+        let at = sorted.partition_point(|(known, _)| *known < name);
+        match sorted.get_mut(at) {
+            Some((known, old)) if *known == name => *old = value,
+            _ => sorted.insert(at, (name, value)),
+        }
+    }
+    sorted
 }
 
 #[cfg(test)]
@@ -729,6 +759,14 @@ mod tests {
         assert!(Fence::new(0).is_err());
         assert!(Fence::new(1 << 53).is_err());
         assert_eq!(Fence::new((1 << 53) - 1).unwrap(), Fence::MAX);
+    }
+
+    #[test]
+    fn meta_is_sorted_by_name_and_has_each_name_once() {
+        let pairs = [("b", "1"), ("c", "2"), ("a", "3"), ("b", "4")];
+        let meta = Meta::new(pairs.map(|(name, value)| (name.into(), value.into()))).unwrap();
+        assert_eq!(meta.iter().collect::<Vec<_>>(), [("a", "3"), ("b", "4"), ("c", "2")]);
+        assert_eq!((meta.get("b"), meta.get("d")), (Some("4"), None));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use leasehold_core::name::LeaseId;
 
 use super::effect::ReleaseReason;
 use super::fault::{Fault, Operation, ProjectLockError};
+use super::guarded::Holder;
 use super::lease::ProjectLease;
 use super::options::Strategy;
 
@@ -29,6 +30,8 @@ pub enum Event {
         /// When.
         delay: Duration,
     },
+    /// `lock:held`: a look at `.lock` has shown who has the project; once per acquire, which goes on.
+    Held(Holder),
     /// `lock:acquired`: the project is this tab's.
     Acquired(ProjectLease),
     /// `lock:renew-scheduled`: the next heartbeat is planned.
@@ -166,6 +169,7 @@ impl Event {
         match self {
             Self::Attempt { .. } => "lock:attempt",
             Self::Waiting { .. } => "lock:waiting",
+            Self::Held(_) => "lock:held",
             Self::Acquired(_) => "lock:acquired",
             Self::RenewScheduled { .. } => "lock:renew-scheduled",
             Self::Renewed(_) => "lock:renewed",
@@ -226,7 +230,7 @@ fn failure(error: &ProjectLockError) -> Option<&'static str> {
         _ if error.fault == Fault::Expired => Some("expired"),
         Operation::Acquire if !error.retryable => Some("acquire-failed"),
         Operation::Release => Some("release-failed"),
-        Operation::Acquire | Operation::Renew => None,
+        Operation::Acquire | Operation::Renew | Operation::Look => None,
     }
 }
 

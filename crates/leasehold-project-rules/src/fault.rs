@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::guarded::Holder;
 use super::options::Profile;
 
 /// What went wrong: one row of [`TABLE`].
@@ -45,12 +46,18 @@ pub enum Operation {
     Renew,
     /// Giving it back.
     Release,
+    /// Looking who has it.
+    Look,
 }
 
 impl Operation {
     /// All of them, with their names.
-    pub const WORDS: [(Self, &'static str); 3] =
-        [(Self::Acquire, "acquire"), (Self::Renew, "renew"), (Self::Release, "release")];
+    pub const WORDS: [(Self, &'static str); 4] = [
+        (Self::Acquire, "acquire"),
+        (Self::Renew, "renew"),
+        (Self::Release, "release"),
+        (Self::Look, "look"),
+    ];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -206,7 +213,7 @@ impl Row {
     pub fn class(&self, operation: Operation) -> Class {
         match (self.class, operation) {
             (ClassOf::Always(class), _) => class,
-            (ClassOf::ByOperation, Operation::Acquire) => Class::Acquisition,
+            (ClassOf::ByOperation, Operation::Acquire | Operation::Look) => Class::Acquisition,
             (ClassOf::ByOperation, Operation::Renew) => Class::Renewal,
             (ClassOf::ByOperation, Operation::Release) => Class::Release,
         }
@@ -226,6 +233,8 @@ pub struct ProjectLockError {
     pub operation: Operation,
     /// What is behind it.
     pub cause: Option<Cause>,
+    /// Who holds the project instead, if that is why.
+    pub holder: Option<Box<Holder>>,
 }
 
 /// What is behind an error.
@@ -240,7 +249,13 @@ pub enum Cause {
 impl ProjectLockError {
     /// An error that is as retryable as its row says.
     pub fn new(fault: Fault, operation: Operation, profile: Profile) -> Self {
-        Self { fault, profile, retryable: fault.row().retryable, operation, cause: None }
+        Self { fault, profile, retryable: fault.row().retryable, operation, cause: None, holder: None }
+    }
+
+    /// The same, because this one holds the project.
+    pub fn held_by(self, holder: Holder) -> Self {
+        let error = self.said(holder.owner.as_str());
+        Self { holder: Some(Box::new(holder)), ..error }
     }
 
     /// The same, because of what was said.
@@ -250,7 +265,7 @@ impl ProjectLockError {
 
     /// The same, because of another one.
     pub fn because(self, other: Self) -> Self {
-        Self { cause: Some(Cause::Fault(Box::new(other))), ..self }
+        Self { holder: other.holder.clone(), cause: Some(Cause::Fault(Box::new(other))), ..self }
     }
 
     /// Its code, in the words of its profile.

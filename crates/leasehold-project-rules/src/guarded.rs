@@ -11,8 +11,8 @@
 //!
 //! Releasing goes the other way: `.lock` is removed first, the held file closed after it.
 
-use leasehold_core::lease::{self, Bid, Command, Context, Held, Lease, Proof, Slot};
-use leasehold_core::name::{Fence, Key, LeaseId, Owner, Reason};
+use leasehold_core::lease::{self, Bid, Command, Context, Lease, Proof, Slot};
+use leasehold_core::name::{Fence, Key, LeaseId, Meta, Owner, Reason};
 use leasehold_core::time::{StoreTime, Ttl};
 
 use super::effect::CallId;
@@ -134,7 +134,7 @@ pub enum Outcome {
     /// The lock was released.
     Released,
     /// Another holder has it.
-    Held(Other),
+    Held(Holder),
     /// The lease of the claim is over.
     Lost(Loss),
     /// The claim was good, and the file was replaced.
@@ -181,13 +181,17 @@ pub enum After {
     TakenOver,
 }
 
-/// Another holder.
+/// Who holds the project, as `.lock` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Other {
+pub struct Holder {
     /// Who.
     pub owner: Owner,
+    /// What the holder calls itself; [`label_text`](record::label_text) has the text.
+    pub label: Meta,
     /// Its fence, for a take-over to name.
     pub fence: Fence,
+    /// Since when, by the wall clock.
+    pub since: StoreTime,
     /// Until when, unless it is renewed, by the wall clock.
     pub until: StoreTime,
 }
@@ -323,10 +327,7 @@ impl<'a> Deciding<'a> {
                 steps.push(IoStep::SweepHeld { keep: lease.fence });
                 self.verdict(steps, Outcome::Granted(self.grant(&lease, extended)))
             }
-            lease::Outcome::Held(held) => self.verdict(Vec::new(), Outcome::Held(other(&held))),
-            lease::Outcome::Lost { held: Some(held), .. } => {
-                self.verdict(Vec::new(), Outcome::Held(other(&held)))
-            }
+            lease::Outcome::Held(_) | lease::Outcome::Lost { held: Some(_), .. } => self.look(),
             // Its own lease id, expired just now: it may not be granted again.
             lease::Outcome::Lost { held: None, .. } => self.verdict(Vec::new(), Outcome::Lost(Loss::Expired)),
             _ => self.verdict(Vec::new(), Outcome::FencesExhausted),
@@ -367,7 +368,7 @@ impl<'a> Deciding<'a> {
 
     fn look(&self) -> Verdict {
         let outcome = match self.slot.live(self.now) {
-            Some(lease) => Outcome::Held(other(&Held::from(lease))),
+            Some(lease) => Outcome::Held(Holder::of(lease)),
             None if self.last_fence >= Fence::MAX.get() => Outcome::FencesExhausted,
             None => Outcome::Free,
         };
@@ -410,8 +411,16 @@ impl<'a> Deciding<'a> {
     }
 }
 
-fn other(held: &Held) -> Other {
-    Other { owner: held.by.clone(), fence: held.fence, until: held.until }
+impl Holder {
+    fn of(lease: &Lease) -> Self {
+        Self {
+            owner: lease.owner.clone(),
+            label: lease.meta.clone(),
+            fence: lease.fence,
+            since: lease.acquired_at,
+            until: lease.expires_at,
+        }
+    }
 }
 
 fn key() -> Key {

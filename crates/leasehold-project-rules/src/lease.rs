@@ -4,6 +4,7 @@ use leasehold_core::name::{Fence, LeaseId, Owner};
 use leasehold_core::time::{StoreTime, Ttl};
 
 use super::fault::ProjectLockError;
+use super::guarded::Holder;
 use super::options::Strategy;
 
 /// A lease on the project folder.
@@ -66,4 +67,6 @@ pub enum Settled {
     Renewed(ProjectLease),
     /// It was released.
     Released,
+    /// Who has it, if there is a holder.
+    Looked(Option<Holder>),
 }

@@ -16,6 +16,7 @@
 //! |---|---|---|
 //! | `acquireProjectLock(options)` | `Options::parse`, `acquire(call, options, now)`; its signal: `abort(call, now)` | `Settle` |
 //! | `takeOverProjectLock` | `take_over(call, options, seen, reason, now)` | `Settle` |
+//! | `lookProjectLock` | `look_at(call, now)` | `Settle` |
 //! | `renewProjectLock` | `renew(call, lease_id, extend_by, now)` | `Settle` |
 //! | `releaseProjectLock` | `release(call, lease_id, force, now)` | `Settle` |
 //! | `commitProjectFile` | `claim(now)` before anything is written, then `save(call, claim, now)` | `Saved` |

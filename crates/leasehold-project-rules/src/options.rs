@@ -141,6 +141,9 @@ pub struct Wanted {
     pub auto_resume: Option<bool>,
     /// Whether a folder without a guard will do: the lease is then advice only.
     pub allow_advisory: bool,
+    /// What the tab calls itself, for people at other tabs. It is the machine's, not the acquire's:
+    /// [`Meta::label`](leasehold_core::name::Meta::label) reads it, [`set_label`](crate::ProjectLock::set_label) takes it.
+    pub label: Option<String>,
 }
 
 /// How one acquire goes about it, and how its lease is kept.

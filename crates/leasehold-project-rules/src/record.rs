@@ -35,6 +35,10 @@ pub struct Record {
     pub lease_id: LeaseId,
     /// The same for people: a hash of origin and tab.
     pub owner: Owner,
+    /// What the holder calls itself, if it does: [`Meta::label`] of a text.
+    pub label: Meta,
+    /// When it was granted. Other writers of `.lock` do not say so: then it is when it was written.
+    pub acquired_at: StoreTime,
     /// When it was written.
     pub updated_at: StoreTime,
     /// How long it lasts from then on.
@@ -69,6 +73,8 @@ pub struct Members {
     pub version: Member,
     pub lease_id: Member,
     pub owner: Member,
+    pub label: Member,
+    pub acquired_at: Member,
     /// In milliseconds since 1970: the platform reads times, too. A text that is no time is [`Member::Other`].
     pub updated_at: Member,
     pub ttl_seconds: Member,
@@ -134,11 +140,17 @@ impl Members {
         let from_end = ends.map(|ends| ends.minus(ttl.as_duration()));
         let fence = self.fence.whole()?.map(Fence::new).transpose().ok()?;
         let owner = self.owner.text()?.and_then(|name| Owner::parse(name).ok());
+        // Whichever is later: a record that contradicts itself lasts longer, not shorter.
+        let updated_at = told.max(from_end)?;
+        // These two are only shown: whatever is wrong with them, the record stays one.
+        let acquired_at = self.acquired_at.whole().flatten().map(StoreTime::from_millis);
+        let named = self.label.text().flatten().and_then(|text| Meta::label(text).ok());
         Some(Record {
             lease_id: LeaseId::parse(self.lease_id.text()??).ok()?,
             owner: owner.unwrap_or_else(unknown_owner),
-            // Whichever is later: a record that contradicts itself lasts longer, not shorter.
-            updated_at: told.max(from_end)?,
+            label: named.unwrap_or_default(),
+            acquired_at: acquired_at.unwrap_or(updated_at),
+            updated_at,
             ttl,
             fence,
             seq: self.seq.whole()?.unwrap_or(0),
@@ -186,6 +198,11 @@ pub(super) fn unknown_owner() -> Owner {
     Owner::parse(UNKNOWN).unwrap_or_else(|_| unreachable!("a constant that parses"))
 }
 
+/// The text of a label.
+pub fn label_text(label: &Meta) -> Option<&str> {
+    label.get(Meta::NAME)
+}
+
 impl Record {
     /// The end that it names. It counts as over [`SKEW`] before.
     pub fn expires_at(&self) -> StoreTime {
@@ -197,6 +214,8 @@ impl Record {
         Self {
             lease_id: lease.lease_id,
             owner: lease.owner.clone(),
+            label: lease.meta.clone(),
+            acquired_at: lease.acquired_at,
             updated_at: lease.renewed_at,
             // A lease is never shortened: it lasts as long as it was promised.
             ttl: Ttl::new(lease.expires_at.since(lease.renewed_at)).unwrap_or(lease.ttl),
@@ -239,12 +258,12 @@ pub fn slot(record: &Record, ends: StoreTime, last_fence: u64) -> Slot {
         tab: None,
         lease_id: record.lease_id,
         fence: record.fence.unwrap_or_else(|| fence_or_first(last_fence)),
-        acquired_at: record.updated_at,
+        acquired_at: record.acquired_at,
         renewed_at: record.updated_at,
         expires_at: ends,
         ttl: record.ttl,
         leaving: false,
-        meta: Meta::default(),
+        meta: record.label.clone(),
         request: None,
     };
     Slot { seq: record.seq, lease: Some(lease), vacant_since: StoreTime::ZERO }
@@ -255,6 +274,8 @@ pub fn unknown(modified: StoreTime) -> Record {
     Record {
         lease_id: LeaseId::from_random([0; 16]),
         owner: unknown_owner(),
+        label: Meta::default(),
+        acquired_at: modified,
         updated_at: modified,
         ttl: Ttl::new(UNTOLD_TTL).unwrap_or(Ttl::MAX),
         fence: None,

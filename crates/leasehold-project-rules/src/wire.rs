@@ -10,7 +10,8 @@ use leasehold_core::time::whole_millis;
 
 use crate::event::{self, AutosaveEvent, Event, ServiceEvent};
 use crate::fault::Cause;
-use crate::record::{Record, VERSION, guard_text};
+use crate::guarded::Holder;
+use crate::record::{Record, VERSION, guard_text, label_text};
 use crate::shape;
 use crate::{Effect, IoStep, News, NotSaved, Operation, Profile, ProjectLease, ProjectLockError, Settled};
 
@@ -44,6 +45,7 @@ pub const SHAPES: &[Shape] = &[
     RecordView::SHAPE,
     NewsView::SHAPE,
     ProjectLeaseView::SHAPE,
+    HolderView::SHAPE,
     ErrorView::SHAPE,
     ProjectEventView::SHAPE,
     DialectsView::SHAPE,
@@ -79,13 +81,16 @@ shape! {
             /// What happened.
             news: NewsView,
         },
-        /// Answer a call: with a lease, with an error, or with neither if it was released.
+        /// Answer a call: with a lease, a holder, an error, or with none of them if it was released, or has no holder.
         Settle {
             /// The number of the call.
             call: u32,
             /// The lease.
             #[serde(skip_serializing_if = "Option::is_none")]
             lease: Option<Box<ProjectLeaseView>>,
+            /// Who has the project.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            holder: Option<Box<HolderView>>,
             /// The error.
             #[serde(skip_serializing_if = "Option::is_none")]
             error: Option<Box<ErrorView>>,
@@ -115,14 +120,16 @@ impl EffectView {
             Effect::Emit(event) => Self::Emit { event: Box::new(DialectsView::new(event, project)) },
             Effect::Broadcast(news) => Self::Broadcast { news: news.into() },
             Effect::Settle { call, answer } => {
-                let (lease, error) = match answer {
-                    Ok(Settled::Acquired(lease) | Settled::Renewed(lease)) => {
-                        (Some(Box::new(ProjectLeaseView::new(lease, project))), None)
+                let (mut lease, mut holder, mut error) = (None, None, None);
+                match answer {
+                    Ok(Settled::Acquired(held) | Settled::Renewed(held)) => {
+                        lease = Some(Box::new(ProjectLeaseView::new(held, project)));
                     }
-                    Ok(Settled::Released) => (None, None),
-                    Err(error) => (None, Some(Box::new(error.into()))),
-                };
-                Self::Settle { call: call.0, lease, error }
+                    Ok(Settled::Released | Settled::Looked(None)) => {}
+                    Ok(Settled::Looked(Some(found))) => holder = Some(Box::new(found.into())),
+                    Err(why) => error = Some(Box::new(why.into())),
+                }
+                Self::Settle { call: call.0, lease, holder, error }
             }
             Effect::Saved { call, saved } => {
                 let error = match saved {
@@ -254,6 +261,11 @@ shape! {
         pub lease_id: String,
         /// The same for people.
         pub owner: String,
+        /// What the holder calls itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub label: Option<String>,
+        /// When it was granted.
+        pub acquired_at: u64,
         /// When it was written.
         pub updated_at: u64,
         /// How long it lasts from then on.
@@ -276,6 +288,8 @@ impl From<&Record> for RecordView {
             version: VERSION,
             lease_id: record.lease_id.reveal(),
             owner: record.owner.as_str().to_owned(),
+            label: label_text(&record.label).map(Into::into),
+            acquired_at: record.acquired_at.as_millis(),
             updated_at: record.updated_at.as_millis(),
             ttl_millis: record.ttl.as_millis(),
             expires_at: record.expires_at().as_millis(),
@@ -329,6 +343,31 @@ impl ProjectLeaseView {
 }
 
 shape! {
+    /// Who holds the project.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct HolderView {
+        pub owner: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub label: Option<String>,
+        pub fence: u64,
+        pub since: u64,
+        pub expires_at: u64,
+    }
+}
+
+impl From<&Holder> for HolderView {
+    fn from(holder: &Holder) -> Self {
+        Self {
+            owner: holder.owner.as_str().to_owned(),
+            label: label_text(&holder.label).map(Into::into),
+            fence: holder.fence.get(),
+            since: holder.since.as_millis(),
+            expires_at: holder.until.as_millis(),
+        }
+    }
+}
+
+shape! {
     /// An error, as the application gets it: `new ProjectLockError(message, …)`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ErrorView {
@@ -346,6 +385,9 @@ shape! {
         /// What the browser or the system said.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub said: Option<String>,
+        /// Who holds the project instead.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub holder: Option<Box<HolderView>>,
     }
 }
 
@@ -365,6 +407,7 @@ impl From<&ProjectLockError> for ErrorView {
             level: error.level().as_str(),
             cause,
             said,
+            holder: error.holder.as_ref().map(|holder| Box::new((&**holder).into())),
         }
     }
 }
@@ -391,6 +434,8 @@ shape! {
         pub delay_ms: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub lease: Option<ProjectLeaseView>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub holder: Option<Box<HolderView>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub lease_id: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -478,6 +523,7 @@ impl ProjectEventView {
             Event::Acquired(lease) | Event::Renewed(lease) | Event::Released(lease) => {
                 view.lease = Some(ProjectLeaseView::new(lease, project));
             }
+            Event::Held(holder) => view.holder = Some(Box::new(holder.into())),
             Event::ReleaseRequested { lease, reason } => {
                 view.lease = Some(ProjectLeaseView::new(lease, project));
                 view.reason = Some(reason.as_str());

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use leasehold_core::lease::Proof;
-use leasehold_core::{Fence, HolderTime, LeaseId, Reason, Ttl};
+use leasehold_core::{Fence, HolderTime, LeaseId, Meta, Reason, Ttl};
 use leasehold_project_rules::guarded::{Action, Outcome};
 use leasehold_project_rules::machine::ProjectLock;
 use leasehold_project_rules::{
@@ -52,6 +52,11 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     /// Begins to take the lock from its holder.
     pub fn take_over(&mut self, options: &Options, seen: Option<Fence>, reason: Reason) -> CallId {
         self.call(|machine, call, now| machine.take_over(call, options, seen, reason, now))
+    }
+
+    /// What this program calls itself, for people.
+    pub fn set_label(&mut self, label: Meta) {
+        self.machine.set_label(label);
     }
 
     /// Gives up a call that has not been answered.

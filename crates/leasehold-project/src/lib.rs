@@ -43,7 +43,8 @@ pub use clock::{Clock, SystemClock};
 pub use driver::Driver;
 pub use folder::{OpenError, ProjectFolder};
 pub use leasehold_core::{Fence, Invalid, LeaseId, Owner, Reason, StoreTime, Ttl};
-pub use leasehold_project_rules::guarded::{Other, Outcome};
+pub use leasehold_project_rules::guarded::{Holder, Outcome};
+pub use leasehold_project_rules::record::label_text;
 pub use leasehold_project_rules::{
     Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, State,
 };

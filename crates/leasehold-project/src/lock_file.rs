@@ -5,7 +5,7 @@
 use std::fmt;
 
 use jiff::{Timestamp, civil};
-use leasehold_project_rules::record::{Content, LONGEST, Member, Members, Record, VERSION};
+use leasehold_project_rules::record::{Content, LONGEST, Member, Members, Record, VERSION, label_text};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, de};
 use serde_json::Number;
@@ -35,6 +35,8 @@ pub fn print(record: &Record) -> String {
         version: VERSION,
         lease_id: record.lease_id.reveal(),
         owner: record.owner.as_str(),
+        label: label_text(&record.label),
+        acquired_at: record.acquired_at.as_millis(),
         updated_at: iso(record.updated_at.as_millis()),
         ttl_seconds,
         expires_at: record.expires_at().as_millis(),
@@ -51,6 +53,9 @@ struct Printed<'a> {
     version: u32,
     lease_id: String,
     owner: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    acquired_at: u64,
     updated_at: String,
     ttl_seconds: Number,
     expires_at: u64,
@@ -144,6 +149,8 @@ fn member_of<'a>(members: &'a mut Members, name: &str) -> Option<&'a mut Member>
         "version" => &mut members.version,
         "leaseId" => &mut members.lease_id,
         "owner" => &mut members.owner,
+        "label" => &mut members.label,
+        "acquiredAt" => &mut members.acquired_at,
         "updatedAt" => &mut members.updated_at,
         "ttlSeconds" => &mut members.ttl_seconds,
         "expiresAt" => &mut members.expires_at,

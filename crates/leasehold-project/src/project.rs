@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_core::lease::Proof;
-use leasehold_core::{Fence, LeaseId, Owner, Reason, Ttl};
+use leasehold_core::{Fence, Invalid, LeaseId, Meta, Owner, Reason, Ttl};
 use leasehold_project_rules::guarded::Outcome;
 use leasehold_project_rules::{
     Answer, CallId, Event, Fault, Folder as Kind, IoError, NotSaved, Operation, Options, Profile,
@@ -174,6 +174,13 @@ impl Project {
         self.ask(Native::look).unwrap_or_else(|| Err(gone()))
     }
 
+    /// What this program calls itself from its next lease on, beside its owner: `Writer, on the third floor`.
+    pub fn set_label(&self, text: &str) -> Result<(), Invalid> {
+        let label = Meta::label(text)?;
+        let _ = self.orders.send(Order::Do(Box::new(move |driver| driver.set_label(label))));
+        Ok(())
+    }
+
     fn acquired(
         &self,
         profile: Profile,
@@ -184,7 +191,7 @@ impl Project {
             Settled::Acquired(lease) | Settled::Renewed(lease) => {
                 Ok(ProjectGuard { project: self.clone(), profile, lease, released: false })
             }
-            Settled::Released => Err(stopped(Operation::Acquire, profile)),
+            Settled::Released | Settled::Looked(_) => Err(stopped(Operation::Acquire, profile)),
         }
     }
 
@@ -272,7 +279,7 @@ impl ProjectGuard {
         });
         match renewed? {
             Settled::Acquired(lease) | Settled::Renewed(lease) => Ok(lease),
-            Settled::Released => Err(stopped(Operation::Renew, self.profile)),
+            Settled::Released | Settled::Looked(_) => Err(stopped(Operation::Renew, self.profile)),
         }
     }
 

@@ -363,7 +363,7 @@ impl FakeProject {
     fn lease_of(&mut self, call: CallId) -> Result<ProjectLease, ProjectLockError> {
         match self.answer_of(call)? {
             Settled::Acquired(lease) | Settled::Renewed(lease) => Ok(lease),
-            Settled::Released => Err(unanswered()),
+            Settled::Released | Settled::Looked(_) => Err(unanswered()),
         }
     }
 

@@ -88,6 +88,8 @@ requests! {
     Acquire { call: u32, options: Wanted }
     /// Takes the project from its holder, if that is still the one with the fence `seen`.
     TakeOver { call: u32, options: Wanted, seen: Option<u64>, reason: Option<&'a str> }
+    /// Looks who has the project.
+    Look { call: u32 }
     /// Keeps the project for longer.
     Renew { call: u32, lease_id: &'a str, extend_by_ms: Option<f64> }
     /// Gives the project back.
@@ -138,9 +140,10 @@ groups! {
         initial_delay_ms: Option<f64>, max_delay_ms: Option<f64>, multiplier: Option<f64>,
         max_attempts: Option<f64>, ttl_ms: Option<f64>, heartbeat_interval_ms: Option<f64>,
         preferred_strategy: Option<String>, reentrant: bool, auto_resume: Option<bool>, allow_advisory: bool,
+        label: Option<String>,
     }
     Members {
-        version: Member, lease_id: Member, owner: Member, updated_at: Member, ttl_seconds: Member,
+        version: Member, lease_id: Member, owner: Member, label: Member, acquired_at: Member, updated_at: Member, ttl_seconds: Member,
         expires_at: Member, fence: Member, seq: Member, held: Member,
     }
 }

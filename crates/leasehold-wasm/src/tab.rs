@@ -3,7 +3,7 @@
 //! answered with what is wrong with it.
 
 use leasehold_core::lease::Proof;
-use leasehold_core::name::{Invalid, Reason};
+use leasehold_core::name::{Invalid, Meta, Reason};
 use leasehold_core::time::{StoreTime, whole_millis};
 use leasehold_core::{Fence, LeaseId, Owner};
 use leasehold_project_rules::guarded::LockFile;
@@ -110,6 +110,7 @@ impl Machine {
                 let reason = release_reason(reason).map_err(said)?;
                 self.lock.release(CallId(call), id(lease_id)?, reason, force, now);
             }
+            Request::Look { call } => self.lock.look_at(CallId(call), now),
             Request::Abort { call } => self.lock.abort(CallId(call), now),
             Request::Refresh {} => self.lock.refresh(now),
             Request::Claim { lease_id, fence, path } => {
@@ -149,6 +150,7 @@ impl Machine {
 
     fn options(&mut self, wanted: &Wanted) -> Result<Options, Wrong> {
         let options = Options::parse(wanted).map_err(said)?;
+        self.lock.set_label(Meta::label(wanted.label.as_deref().unwrap_or_default()).map_err(said)?);
         self.profile = options.profile;
         Ok(options)
     }
@@ -269,7 +271,7 @@ mod tests {
     use Word::{Flag, Nothing, Number, Text};
 
     /// The fields of an acquire after its number: nothing that the profile does not say.
-    const DEFAULTS: [Word<'static>; 13] = [
+    const DEFAULTS: [Word<'static>; 14] = [
         Nothing,
         Nothing,
         Nothing,
@@ -283,6 +285,7 @@ mod tests {
         Flag(false),
         Nothing,
         Flag(false),
+        Nothing,
     ];
 
     /// Sends the first machine a request at this time, as the npm package does.

@@ -52,6 +52,26 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     expect(await acquire(thief, ONCE)).toMatchObject({ code: 'acquire-timeout' });
   });
 
+  test.skipIf(!isInstalled(kind))('a refusal tells who, within 250 ms, while the attempts go on', async () => {
+    const [holder, tab] = [await open('who'), await open('who')];
+    const held = await acquire(holder, { label: 'Ann' }) as { lease: ProjectLockLease };
+    // The Worker and the rules are loaded by then.
+    expect(await tab.run(() => globalThis.tab.leasehold.lookProjectLock(), null)).toMatchObject({ fence: held.lease.fence });
+    const refused = await tab.run(async () => {
+      const began = Date.now();
+      let over = 0;
+      const call = globalThis.tab.leasehold.acquireProjectLock().finally(() => { over = Date.now(); });
+      const error = call.then(() => null, (error) => ({ code: error.code, holder: error.holder }));
+      const told = await globalThis.tab.heard('lock:held');
+      const isOver = over > 0;
+      return { ms: told - began, isOver, ...await error };
+    }, null);
+    expect(refused).toMatchObject({
+      isOver: false, code: 'acquire-timeout', holder: { label: 'Ann', fence: held.lease.fence, since: held.lease.acquiredAt },
+    });
+    expect(refused.ms).toBeLessThanOrEqual(250);
+  });
+
   test.skipIf(!isInstalled(kind))('a take-over: the other tab hears of it, and cannot save', async () => {
     const [holder, taker] = [await open('take'), await open('take')];
     expect(await holder.run(() => globalThis.tab.attempt({ options: {} }), null)).toBe('owner');

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold_core::lease::Bid;
-use leasehold_core::name::{Fence, LeaseId, Meta, Reason as Why};
+use leasehold_core::name::{Fence, LeaseId, Reason as Why};
 use leasehold_core::time::HolderTime;
 
 use super::hold::Grip;
@@ -13,7 +13,7 @@ use crate::clock::Now;
 use crate::effect::{CallId, Folder, IoError, IoKind, State, Ticket, WebLock};
 use crate::event::{Attempt, Event, Reason, Warning};
 use crate::fault::{Fault, Operation, ProjectLockError};
-use crate::guarded::{Action, Grant, Outcome};
+use crate::guarded::{Action, Grant, Holder, Outcome};
 use crate::lease::Settled;
 use crate::options::{Options, Strategy, usable};
 
@@ -43,7 +43,27 @@ pub(super) struct Acquiring {
     engaged: bool,
     pub(super) web: Option<Ticket>,
     step: Step,
+    look: Look,
+    /// Whether it was said who has the project.
+    is_told: bool,
 }
+
+/// The look that finds out who has the project while the Web Lock is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Planned {
+        at: HolderTime,
+    },
+    Running {
+        ticket: Ticket,
+    },
+    /// It is over, or was not needed.
+    Done,
+}
+
+/// How long the Web Lock is waited for before `.lock` is looked at: a lock that is free comes within this time, and then
+/// the look would only be in the way.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -77,10 +97,15 @@ impl Acquiring {
         matches!(self.step, Step::Guarded { ticket: running, .. } if running == ticket)
     }
 
+    pub(super) fn looks(&self, ticket: Ticket) -> bool {
+        matches!(self.look, Look::Running { ticket: looking } if looking == ticket)
+    }
+
     pub(super) fn timeout(&self) -> Option<HolderTime> {
-        match self.step {
-            Step::Web { until } | Step::BackingOff { until } => Some(until),
-            Step::Guarded { .. } => None,
+        match (self.step, self.look) {
+            (Step::Web { until }, Look::Planned { at }) => Some(until.min(at)),
+            (Step::Web { until } | Step::BackingOff { until }, _) => Some(until),
+            (Step::Guarded { .. }, _) => None,
         }
     }
 
@@ -168,6 +193,8 @@ impl ProjectLock {
             engaged: false,
             web: None,
             step: Step::BackingOff { until: now.steady },
+            look: Look::Planned { at: now.steady + LOOK_AFTER },
+            is_told: false,
         }));
         if self.surroundings.folder == Folder::Advisory && !options.allow_advisory {
             let said = "unavailable(no-sync-access-handle): two tabs could both hold this folder; allow it with `allowAdvisory: true`";
@@ -210,7 +237,7 @@ impl ProjectLock {
             };
         }
         let Options { file_ttl, .. } = acquiring.options;
-        let (lease_id, meta) = (acquiring.lease_id, Meta::default());
+        let (lease_id, meta) = (acquiring.lease_id, self.label.clone());
         let bid = Bid { lease_id, owner, tab: None, ttl: file_ttl, meta };
         let action = match acquiring.take_over.clone() {
             None => Action::Acquire(bid),
@@ -262,11 +289,36 @@ impl ProjectLock {
 
     pub(super) fn acquire_timeout(&mut self, now: Now) {
         let Phase::Acquiring(acquiring) = &self.phase else { return };
-        match acquiring.step {
-            Step::Web { until } if until <= now.steady => self.fall_back(Fault::Denied, None, now),
-            Step::BackingOff { until } if until <= now.steady => self.begin_attempt(now),
+        match (acquiring.step, acquiring.look) {
+            (Step::Web { until }, _) if until <= now.steady => self.fall_back(Fault::Denied, None, now),
+            (Step::Web { .. }, Look::Planned { at }) if at <= now.steady => self.look_who_holds(),
+            (Step::BackingOff { until }, _) if until <= now.steady => self.begin_attempt(now),
             _ => {}
         }
+    }
+
+    /// Looks who has the project, so that the page can say so while the attempts go on.
+    fn look_who_holds(&mut self) {
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        acquiring.look = match self.surroundings.is_bare() || acquiring.take_over.is_some() {
+            true => Look::Done,
+            false => Look::Running { ticket: self.out.guarded(Action::Look) },
+        };
+    }
+
+    pub(super) fn looked_who_holds(&mut self, outcome: &Outcome) {
+        if let Outcome::Held(holder) = outcome {
+            self.publish_holder(holder);
+        }
+    }
+
+    /// Says who has the project, once per acquire.
+    fn publish_holder(&mut self, holder: &Holder) {
+        let Phase::Acquiring(acquiring) = &mut self.phase else { return };
+        if !std::mem::replace(&mut acquiring.is_told, true) {
+            self.out.emit(Event::Held(holder.clone()));
+        }
+        acquiring.look = Look::Done;
     }
 
     pub(super) fn acquired(&mut self, outcome: Outcome, skewed: bool, now: Now) {
@@ -276,8 +328,9 @@ impl ProjectLock {
         }
         match outcome {
             Outcome::Granted(grant) => self.granted(&grant, now),
-            Outcome::Held(other) => {
-                let error = acquiring.error(Fault::Conflict).said(other.owner.as_str());
+            Outcome::Held(holder) => {
+                let error = acquiring.error(Fault::Conflict).held_by(holder.clone());
+                self.publish_holder(&holder);
                 self.conflict(error, now);
             }
             Outcome::Unreadable { said } => {

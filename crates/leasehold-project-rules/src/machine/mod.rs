@@ -20,12 +20,12 @@ use release::{Cleanup, Releasing};
 use sections::{Purpose, Sections};
 
 use leasehold_core::lease::Proof;
-use leasehold_core::name::{self, Fence, LeaseId, Owner};
+use leasehold_core::name::{self, Fence, LeaseId, Meta, Owner};
 use leasehold_core::time::{HolderTime, Ttl, whole_millis};
 
 use super::clock::Now;
 use super::effect::{
-    CallId, Effect, IoError, IoKind, News, ReleaseReason, State, Surroundings, Ticket, WebLock,
+    CallId, Effect, Folder, IoError, IoKind, News, ReleaseReason, State, Surroundings, Ticket, WebLock,
 };
 use super::event::{Attempt, Event, Reason, Warning};
 use super::fault::{Fault, Operation, ProjectLockError};
@@ -62,6 +62,10 @@ pub struct ProjectLock {
     over: Option<(LeaseId, Over)>,
     /// The calls that wanted the lock while the lease was being released.
     waiting: Vec<Wish>,
+    /// The calls that look who has the project.
+    looks: Vec<(Ticket, CallId)>,
+    /// What this tab calls itself, for people at other tabs.
+    label: Meta,
     frozen: bool,
     /// The last fence that this tab gave itself, for where no folder counts them.
     last_fence: u64,
@@ -95,6 +99,8 @@ impl ProjectLock {
             cleanups: Vec::new(),
             over: None,
             waiting: Vec::new(),
+            looks: Vec::new(),
+            label: Meta::default(),
             frozen: false,
             last_fence: 0,
         }
@@ -185,6 +191,23 @@ impl ProjectLock {
         self.begin_release(call, lease_id, reason, force);
     }
 
+    /// What this tab calls itself from its next lease on, for people at other tabs: [`Meta::label`] of a text.
+    pub fn set_label(&mut self, label: Meta) {
+        self.label = label;
+    }
+
+    /// Looks who has the project. Answered with the holder, if there is one; it may be this tab.
+    pub fn look_at(&mut self, call: CallId, now: Now) {
+        self.wake(now);
+        if let Folder::Absent { said } = &self.surroundings.folder {
+            let said = format!("unavailable({said})");
+            let error = ProjectLockError::new(Fault::CannotCreate, Operation::Look, self.profile);
+            return self.out.settle(&[call], &Err(error.said(&said)));
+        }
+        let ticket = self.out.guarded(Action::Look);
+        self.looks.push((ticket, call));
+    }
+
     /// The user looks at the page again: what was read-only is as new.
     pub fn refresh(&mut self, now: Now) {
         self.wake(now);
@@ -217,11 +240,15 @@ impl ProjectLock {
     /// What a guarded section came to.
     fn handle_guarded(&mut self, ticket: Ticket, outcome: Outcome, skewed: bool, now: Now) {
         self.expire(now);
+        if let Some(call) = self.take_look(ticket) {
+            return self.answer_look(call, outcome);
+        }
         if let Some(cleanup) = self.take_cleanup(ticket) {
             return self.cleaned_up(cleanup, &outcome, now);
         }
         match &self.phase {
             Phase::Acquiring(acquiring) if acquiring.runs(ticket) => self.acquired(outcome, skewed, now),
+            Phase::Acquiring(acquiring) if acquiring.looks(ticket) => self.looked_who_holds(&outcome),
             Phase::Holding(holding) if holding.runs(ticket) => self.renewed(outcome, now),
             Phase::Releasing(releasing) if releasing.runs(ticket) => self.released(outcome, now),
             Phase::Readonly(readonly) if readonly.looks(ticket) => self.looked(outcome, now),
@@ -233,6 +260,10 @@ impl ProjectLock {
     /// A guarded section could not be finished.
     fn handle_io_error(&mut self, ticket: Ticket, error: &IoError, now: Now) {
         self.expire(now);
+        if let Some(call) = self.take_look(ticket) {
+            let error = error.told(Operation::Look, self.profile);
+            return self.out.settle(&[call], &Err(error));
+        }
         if let Some(cleanup) = self.take_cleanup(ticket) {
             return self.clean_up_later(cleanup, now);
         }
@@ -245,6 +276,23 @@ impl ProjectLock {
             Phase::Readonly(readonly) if readonly.looks(ticket) => self.look_failed(now),
             _ => {}
         }
+    }
+
+    fn take_look(&mut self, ticket: Ticket) -> Option<CallId> {
+        let at = self.looks.iter().position(|(looking, _)| *looking == ticket)?;
+        Some(self.looks.swap_remove(at).1)
+    }
+
+    fn answer_look(&mut self, call: CallId, outcome: Outcome) {
+        let error =
+            |fault, said: &str| ProjectLockError::new(fault, Operation::Look, self.profile).said(said);
+        let answer = match outcome {
+            Outcome::Held(holder) => Ok(Settled::Looked(Some(holder))),
+            Outcome::Unreadable { said } => Err(error(Fault::CannotRead, &said)),
+            Outcome::Newer { version } => Err(error(Fault::CannotCreate, &newer(version))),
+            _ => Ok(Settled::Looked(None)),
+        };
+        self.out.settle(&[call], &answer);
     }
 
     /// What a save's own check in the guarded section came to.

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use leasehold_core::lease::Bid;
-use leasehold_core::name::Meta;
 use leasehold_core::time::HolderTime;
 
 use super::hold::Grip;
@@ -147,7 +146,7 @@ impl ProjectLock {
 
     /// Looks whether the project is free; who resumes by itself takes it in the same section.
     fn look(&mut self, now: Now) {
-        let (lease_id, owner) = (self.next_lease_id(), self.owner());
+        let (lease_id, owner, meta) = (self.next_lease_id(), self.owner(), self.label.clone());
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
         if self.surroundings.is_bare() {
@@ -155,7 +154,7 @@ impl ProjectLock {
             queue.next_look = now.steady + LOOK_WHILE_QUEUED;
             return;
         }
-        let (ttl, meta) = (queue.options.file_ttl, Meta::default());
+        let ttl = queue.options.file_ttl;
         let bid = Bid { lease_id, owner, tab: None, ttl, meta };
         let action = if queue.resumes { Action::Acquire(bid) } else { Action::Look };
         queue.look = Some((self.out.guarded(action), now));

@@ -121,6 +121,8 @@ fn what_is_written_says_everything_that_is_known() {
     let expected = Record {
         lease_id: claim.lease_id,
         owner: Owner::parse("me").unwrap(),
+        label: Meta::default(),
+        acquired_at: at(START),
         updated_at: at(START),
         ttl: Ttl::from_secs(30).unwrap(),
         fence: Some(claim.fence),

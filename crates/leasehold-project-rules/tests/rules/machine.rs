@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use leasehold_core::lease::Proof;
-use leasehold_core::name::Reason;
+use leasehold_core::name::{Meta, Reason};
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
+use leasehold_project_rules::fault::Cause;
 use leasehold_project_rules::options::{Wanted, heartbeat_of, usable};
+use leasehold_project_rules::record::label_text;
 use leasehold_project_rules::{
-    CallId, Effect, Folder, Guarantee, IoReply, IoStep, NotSaved, Now, Options, Profile, ReleaseReason,
-    Settled, State, Strategy, fault,
+    CallId, Effect, Event, Fault, Folder, Guarantee, IoReply, IoStep, NotSaved, Now, Operation, Options,
+    Profile, ReleaseReason, Settled, State, Strategy, fault,
 };
 
 use super::world::{START, Trouble, Web, World, foreign};
@@ -69,6 +71,102 @@ fn a_tab_that_was_too_late_is_told_again() {
     assert!(next > Duration::from_secs(3), "it waits in the queue, and looks in {next:?}");
     world.release(0);
     assert_eq!(available(&world, 1), 2);
+}
+
+/// A second tab heard nothing for 4.7 s, and then that it took too long: not that another tab edits, nor which.
+#[test]
+fn a_second_tab_hears_at_once_who_has_the_project() {
+    for webs in [[Web::Works, Web::Works], [Web::Unsupported, Web::Unsupported]] {
+        let mut world = World::new(&webs);
+        world.tab(0, |machine, call, now| {
+            machine.set_label(Meta::label("Ann, at the window").unwrap());
+            machine.acquire(call, &autosave(), now);
+        });
+        world.advance(20_000);
+        let (call, came) = (world.acquire(1, &autosave()), world.now);
+        let held = |world: &World| world.types(1, "lock").iter().filter(|kind| *kind == "lock:held").count();
+        world.advance(250);
+        assert_eq!(held(&world), 1, "{webs:?}");
+        assert!(!world.tabs[1].answers.contains_key(&call), "the attempts go on");
+        world.advance(10_000);
+        assert_eq!((held(&world), world.code(1, call)), (1, "acquire-timeout"));
+        let lease = world.lease(0);
+        let told = world.tabs[1].events.iter().find_map(|event| match event {
+            Event::Held(holder) => Some(holder.clone()),
+            _ => None,
+        });
+        let told = told.unwrap();
+        assert_eq!((&told.owner, told.fence), (&lease.owner, lease.fence));
+        assert_eq!(label_text(&told.label), Some("Ann, at the window"));
+        assert_eq!(told.since.as_millis(), START, "since it was granted, not since it was renewed");
+        assert!(told.until.as_millis() > came);
+        // The error has the same, with the newest end.
+        let error = world.answer(1, call).as_ref().unwrap_err();
+        let holder = error.holder.as_ref().expect("a holder");
+        assert_eq!((&holder.owner, holder.fence, holder.since), (&told.owner, told.fence, told.since));
+        let Some(Cause::Fault(last)) = &error.cause else { panic!("{error:?}") };
+        assert_eq!((last.fault, last.holder.as_ref()), (Fault::Conflict, Some(holder)));
+    }
+}
+
+/// An acquire that is granted at once does not look first: it would be in its own way.
+#[test]
+fn an_acquire_that_is_granted_at_once_looks_at_nothing() {
+    let mut world = World::new(&[Web::Works]);
+    world.acquire(0, &autosave());
+    world.advance(1_000);
+    assert_eq!(world.folder.looks, 0);
+}
+
+#[test]
+fn a_look_says_who_has_the_project_and_a_take_over_can_name_it() {
+    let mut world = World::new(&[Web::Works, Web::Works]);
+    let look = |world: &mut World, tab| {
+        let call = world.tab(tab, |machine, call, now| machine.look_at(call, now));
+        match world.answer(tab, call) {
+            Ok(Settled::Looked(holder)) => holder.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(look(&mut world, 1), None);
+    world.acquire(0, &autosave());
+    let holder = look(&mut world, 1).expect("a holder");
+    assert_eq!(look(&mut world, 0), Some(holder.clone()), "the holder sees itself");
+    assert_eq!(holder.fence, world.lease(0).fence);
+    let call = world.tab(1, |machine, call, now| {
+        machine.take_over(call, &autosave(), Some(holder.fence), Reason::default(), now);
+    });
+    assert!(world.acquired(1, call).fence > holder.fence);
+    assert_eq!(world.types(1, "lock").iter().filter(|kind| *kind == "lock:held").count(), 0);
+    // Who saw the first holder is refused, and learns who is there now.
+    let seen = Some(holder.fence);
+    let call = world.tab(0, |machine, call, now| {
+        machine.take_over(call, &autosave(), seen, Reason::default(), now);
+    });
+    let error = world.answer(0, call).as_ref().unwrap_err();
+    assert_eq!(error.holder.as_ref().map(|holder| holder.fence), Some(world.lease(1).fence));
+}
+
+#[test]
+fn a_look_that_cannot_be_made_says_so() {
+    let mut world = World::new(&[Web::Works]);
+    world.folder.trouble = Some(Trouble::Read);
+    let call = world.tab(0, |machine, call, now| machine.look_at(call, now));
+    world.advance(5_000);
+    let error = world.answer(0, call).as_ref().unwrap_err();
+    assert_eq!((error.code(), error.operation), ("fallback-read-failed", Operation::Look));
+    let mut world = World::with_folder(&[Web::Works], &Folder::Absent { said: "no-folder".into() });
+    let call = world.tab(0, |machine, call, now| machine.look_at(call, now));
+    assert_eq!(world.code(0, call), "fallback-open-failed");
+}
+
+#[test]
+fn a_label_is_one_short_line() {
+    for wrong in ["two\nlines", &"x".repeat(257)] {
+        let refused = Meta::label(wrong).unwrap_err();
+        assert_eq!(refused.what, "label");
+    }
+    assert_eq!(label_text(&Meta::label("").unwrap()), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::time::{StoreTime, Ttl};
-use leasehold_core::{LeaseId, Owner};
+use leasehold_core::{LeaseId, Meta, Owner};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record, guard_text, read_guard};
 use leasehold_project_rules::wire::{DialectsView, ProjectName};
@@ -50,6 +50,8 @@ pub struct Folder {
     pub touched: Vec<String>,
     /// How many files were saved.
     pub saves: u32,
+    /// How often it was only looked at.
+    pub looks: u32,
 }
 
 pub struct Tab {
@@ -305,7 +307,8 @@ impl Folder {
             return IoReply::Failed { said: said.into() };
         }
         match step {
-            IoStep::TakeGuard { .. } => {
+            IoStep::TakeGuard { look } => {
+                self.looks += u32::from(*look);
                 if self.trouble == Some(Trouble::GuardBusy) || self.guarded_by.is_some() {
                     return IoReply::Busy;
                 }
@@ -395,6 +398,8 @@ pub fn foreign(updated: u64) -> Content {
     Content::Record(Record {
         lease_id: LeaseId::parse("0b7c2b6e-58a5-4f0a-9a53-0d6f0f1d2c3b").unwrap(),
         owner: Owner::parse("other-tab").unwrap(),
+        label: Meta::default(),
+        acquired_at: StoreTime::from_millis(updated),
         updated_at: StoreTime::from_millis(updated),
         ttl: Ttl::from_secs(30).unwrap(),
         fence: None,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use leasehold_core::time::{StoreTime, Ttl};
-use leasehold_core::{Fence, LeaseId, Owner};
+use leasehold_core::{Fence, LeaseId, Meta, Owner};
 use leasehold_project::testing::{FakeClock, MockFolder, OpenedMock};
 use leasehold_project::{Clock, Driver, Folder, GuardTry, ProjectFolder};
 use leasehold_project_rules::guarded::{LockFile, Probe};
@@ -20,6 +20,8 @@ fn record(owner: &str) -> Record {
     Record {
         lease_id: LeaseId::from_random([7; 16]),
         owner: Owner::parse(owner).unwrap(),
+        label: Meta::default(),
+        acquired_at: StoreTime::from_millis(1_794_747_600_000),
         updated_at: StoreTime::from_millis(1_794_747_600_000),
         ttl: Ttl::from_secs(30).unwrap(),
         fence: Some(fence(1)),

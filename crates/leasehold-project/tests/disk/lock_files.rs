@@ -1,7 +1,7 @@
 //! `.lock` between bytes and members, by the cases that the npm package is tested with too.
 
 use leasehold_core::time::{StoreTime, Ttl};
-use leasehold_core::{Fence, LeaseId, Owner};
+use leasehold_core::{Fence, LeaseId, Meta, Owner};
 use leasehold_project::lock_file::{parse, print, read};
 use leasehold_project_rules::record::{Content, Member, Members, Record};
 use serde_json::{Map, Value};
@@ -37,6 +37,8 @@ fn members_of(expected: &Value) -> Option<Members> {
         version: member("version"),
         lease_id: member("leaseId"),
         owner: member("owner"),
+        label: member("label"),
+        acquired_at: member("acquiredAt"),
         updated_at: member("updatedAt"),
         ttl_seconds: member("ttlSeconds"),
         expires_at: member("expiresAt"),
@@ -68,6 +70,8 @@ fn what_is_printed_is_what_a_browser_prints_and_comes_back() {
     let odd = Record {
         lease_id: LeaseId::from_random([7; 16]),
         owner: Owner::parse(r#"a "quoted" \ né😀"#).unwrap(),
+        label: Meta::label("Ann's \"tab\" \u{1F600}").unwrap(),
+        acquired_at: StoreTime::from_millis(1_794_747_500_001),
         updated_at: StoreTime::from_millis(1_794_747_600_007),
         ttl: Ttl::parse("6025ms").unwrap(),
         fence: Some(Fence::MAX),

@@ -39,6 +39,8 @@ pub(super) fn lock_file(lock: Option<Lock>, age: u8) -> LockFile {
     let record = Record {
         lease_id: lease_id(lock.tab, lock.attempt),
         owner: OWNER.clone(),
+        label: Meta::default(),
+        acquired_at: written,
         updated_at: written,
         ttl: ttl(),
         fence: Some(a_fence(lock.fence)),
