@@ -288,7 +288,14 @@ pub fn autosave(event: &Event) -> Vec<AutosaveEvent> {
             let error = AutosaveEvent::Error { error: error.clone(), lease_id: *lease_id };
             std::iter::once(error).chain(retry).collect()
         }
-        Event::ReadonlyEntered { reason, .. } => vec![AutosaveEvent::Readonly { reason: *reason }],
+        Event::ReadonlyEntered { reason, last_error, .. } => {
+            // A live second tab is a conflict here (*AutoSave* 3.4, 6.2, 8), although it ends when the attempts are used up.
+            let reason = match (reason, last_error.fault) {
+                (Reason::AcquireTimeout, Fault::Conflict) => Reason::FallbackConflict,
+                _ => *reason,
+            };
+            vec![AutosaveEvent::Readonly { reason }]
+        }
         _ => Vec::new(),
     }
 }

@@ -31,7 +31,21 @@ test('conflict: Web Lock denied, and another UUID in project/.lock: read-only', 
   const types = tab.heard('autosave').types();
   expect(types.at(-1)).toBe('autosave.lock.readonly');
   expect(types.at(-2)).toBe('autosave.lock.retry');
+  expect(tab.heard('autosave').events.at(-1)).toMatchObject({ type: 'autosave.lock.readonly', reason: 'conflict' });
+  expect(tab.heard().of('lock:readonly-entered')).toMatchObject([
+    { reason: 'acquire-timeout', lastError: { code: 'fallback-conflict' } },
+  ]);
   expect(story(tab)).toMatchSnapshot();
+});
+
+test('conflict: a live second tab, with Web Locks and without', async () => {
+  for (const webLocks of [true, false]) {
+    const holder = new Tab({ webLocks });
+    await holder.lock.acquireProjectLock();
+    const tab = new Tab({ beside: holder, webLocks });
+    expect(await codeOf(tab.run(tab.lock.acquireProjectLock()))).toBe('acquire-timeout');
+    expect(tab.heard('autosave').events.at(-1)).toMatchObject({ type: 'autosave.lock.readonly', reason: 'conflict' });
+  }
 });
 
 test.each(['the tab slept', '.lock and its mtime are old'])(

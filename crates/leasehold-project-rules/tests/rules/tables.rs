@@ -286,7 +286,36 @@ fn conflict_denied_web_lock_and_another_uuid_in_the_file() {
     let kinds = world.types(0, "autosave");
     assert_eq!(kinds.last().unwrap(), "autosave.lock.readonly");
     assert_eq!(kinds[kinds.len() - 2], "autosave.lock.retry", "a retry comes before the read-only");
+    assert_eq!(reasons(&world, 0), ("acquire-timeout".into(), "conflict".into()));
     snapshot("conflict", &world, 0);
+}
+
+/// The reason of the last read-only, in dialects `lock` and `autosave`.
+fn reasons(world: &World, tab: usize) -> (String, String) {
+    let last = |dialect| {
+        let heard = world.heard(tab, dialect);
+        let lines = heard.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let readonly = |value: &serde_json::Value| value["type"].as_str().unwrap().contains("readonly");
+        lines.filter(readonly).last().expect("read-only")["reason"].as_str().unwrap().to_owned()
+    };
+    (last("lock"), last("autosave"))
+}
+
+/// *AutoSave* 3.4, 6.2 and 8 call a live second tab a conflict; it was called a time-out, like a lock that cannot be read.
+#[test]
+fn a_live_second_tab_is_a_conflict_in_dialect_autosave() {
+    for webs in [[Web::Works, Web::Works], [Web::Unsupported, Web::Unsupported]] {
+        let mut world = World::new(&webs);
+        world.acquire(0, &autosave());
+        world.acquire(1, &autosave());
+        world.advance(10_000);
+        assert_eq!(reasons(&world, 1), ("acquire-timeout".into(), "conflict".into()));
+    }
+    let mut world = World::new(&[Web::Works]);
+    world.folder.trouble = Some(Trouble::Read);
+    world.acquire(0, &autosave());
+    world.advance(10_000);
+    assert_eq!(reasons(&world, 0), ("acquire-timeout".into(), "timeout".into()));
 }
 
 #[test]
