@@ -38,6 +38,7 @@ const RULES: &[Rule] = &[
     map::one_retry_policy,
     map::serde_stays_where_it_may_be,
     map::refusals_stay_in_error,
+    map::routes_read_or_change,
     map::dependencies_point_one_way,
     links::links_lead_somewhere,
 ];

@@ -16,8 +16,8 @@ use std::time::Duration;
 use leasehold_core::wire::Secret;
 use leasehold_core::wire::documents::{
     AcquireBody, AnswerBody, Answered, Asked, AuditPage, CheckBody, Checked, DocumentPage, ForceReleaseBody,
-    Grant, Heartbeat, HeartbeatOf, Heartbeats, HeartbeatsBody, Leaving, LockState, ReleaseBody, RequestBody,
-    ResumeBody, TakeOverBody, Ticket, Told, ToldBody,
+    Grant, Heartbeat, HeartbeatOf, Heartbeats, HeartbeatsBody, LockState, ReleaseBody, RequestBody,
+    ResumeBody, SoftReleased, TakeOverBody, Ticket, Told, ToldBody,
 };
 use leasehold_core::{Fence, Invalid, LeaseId, OnSilence, Reason, RoomId, Ttl};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH};
@@ -296,7 +296,7 @@ impl HttpClient {
     // --- leaving softly, and coming back ---
 
     /// Says that the holder is probably leaving: its lock lasts for a few seconds more, unless it comes back.
-    pub async fn soft_release(&self, room: &RoomId, lease_id: &LeaseId) -> Result<Leaving, Error> {
+    pub async fn soft_release(&self, room: &RoomId, lease_id: &LeaseId) -> Result<SoftReleased, Error> {
         let body = ReleaseBody { lease_id: secret(lease_id) };
         self.json(self.post(&self.lock_url(room, &["release"])?, &body)).await
     }

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use leasehold_core::{Invalid, JobId, Meta, Owner, RoomId, WorkerName};
 
-/// Somebody whose token was in order.
+/// An authenticated caller.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The subject of the token: the owner of the caller's leases.
     pub subject: Owner,
     /// The name to show.
     pub name: String,
-    /// What they may do, with which documents and jobs.
+    /// The grants for documents and jobs.
     pub grants: Grants,
     /// When the token ends, in seconds since 1970.
     pub expires_at: Option<u64>,
 }
 
-/// What one may do with a document or a job. Each includes those before it.
+/// A level of access to a document or a job. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// See who holds it.
@@ -30,7 +30,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level that a word in a token stands for.
+    /// Parses the word for it in a token.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "read" => Some(Self::Read),
@@ -50,7 +50,7 @@ impl Level {
     }
 }
 
-/// What a caller may do, at each door.
+/// The grants of a caller, for documents and for jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Grants {
     documents: Patterns,
@@ -81,7 +81,7 @@ impl Grants {
         self.documents.all()
     }
 
-    /// The highest level for a document; `None` when the caller must not even know of it.
+    /// The highest level for a document; `None` when the caller must not learn that it exists.
     pub fn level(&self, room: &RoomId) -> Option<Level> {
         self.documents.level(room.as_str())
     }
@@ -91,14 +91,13 @@ impl Grants {
         self.jobs.level(job.as_str())
     }
 
-    /// The exact names of documents, and the prefixes, none of which is contained in another: where to look for what may
-    /// be seen.
+    /// The documents that the caller may see, as exact names and as prefixes of which none contains another.
     pub fn visible(&self) -> (Vec<&str>, Vec<&str>) {
         self.documents.visible()
     }
 }
 
-/// A level for single names, and for all names that begin alike.
+/// Levels for single names, and for prefixes.
 #[derive(Clone, Debug, Default)]
 struct Patterns {
     exact: std::collections::BTreeMap<String, Level>,
@@ -139,7 +138,7 @@ impl Patterns {
     }
 }
 
-/// Under which name a lease says what its holder is called.
+/// The entry of `meta` with the holder's display name.
 const NAME: &str = "name";
 
 impl Caller {
@@ -149,19 +148,19 @@ impl Caller {
         Some(Duration::from_millis(end.saturating_sub(wall_millis)))
     }
 
-    /// What a new lease of the caller says about them.
+    /// The `meta` of a new lease of the caller.
     pub fn meta(&self) -> Result<Meta, Invalid> {
         Meta::new([(NAME.to_owned(), self.name.clone())])
     }
 
-    /// What a new attempt of the caller at a job says about them.
+    /// The `meta` of a new attempt of the caller at a job.
     pub fn worker_meta(&self, worker: Option<&WorkerName>) -> Result<Meta, Invalid> {
         let name = worker.map_or(self.name.as_str(), WorkerName::as_str);
         Meta::new([(NAME.to_owned(), name.to_owned())])
     }
 }
 
-/// The name to show for a holder.
+/// The display name of a holder.
 pub fn shown_name<'a>(owner: &'a Owner, meta: &'a Meta) -> &'a str {
     meta.get(NAME).unwrap_or(owner.as_str())
 }

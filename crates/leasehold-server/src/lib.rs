@@ -226,7 +226,7 @@ fn api() -> OpenApiRouter<Arc<App>> {
     use routes::{events, handover, jobs, lists, locks, service};
     OpenApiRouter::with_openapi(openapi::begin())
         .routes(routes!(locks::acquire, locks::renew, locks::release, locks::look))
-        .routes(routes!(locks::leave))
+        .routes(routes!(locks::soft_release))
         .routes(routes!(locks::resume))
         .routes(routes!(locks::take_over))
         .routes(routes!(locks::force_release))

@@ -1,4 +1,4 @@
-//! What every request begins with: who calls, from where, about whose lease, and how often already.
+//! The start of every request: who calls, from which address, for which lease, and whether too often.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::caller::{Caller, Level};
 use crate::error::{Code, Failure};
 use crate::rates::Who;
 
-/// A caller whose token was in order, and what its request says about whose lease it is about.
+/// An authenticated caller, and what its headers say about the lease.
 pub(crate) struct Session {
     pub(crate) caller: Caller,
     lease_id: Option<LeaseId>,
@@ -39,7 +39,7 @@ impl FromRequestParts<Arc<App>> for Session {
     }
 }
 
-/// The caller behind the token, or what is wrong with it. Whoever fails too often has to wait.
+/// The caller of the token, or what is wrong with it. Failed attempts are limited by address.
 pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Failure> {
     if matches!(app.config.auth, Auth::Open) {
         no_foreign_page(app, headers)?;
@@ -56,8 +56,8 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> R
     Err(denied)
 }
 
-/// Without tokens, whoever is on this machine may do everything, and so might any web page that is open on it: by a form
-/// that posts here, or under a name of its own that leads here. Pages say where they come from, and by which name.
+/// Without tokens, every program on this machine may do everything, and so might any web page that is open on it: by a form
+/// that posts here, or by a host name that resolves to this machine. So the headers `Origin` and `Host` are checked.
 fn no_foreign_page(app: &App, headers: &HeaderMap) -> Result<(), Failure> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(HOST).unwrap_or_default();
@@ -250,10 +250,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     })
 }
 
-/// Where a request comes from.
-pub(crate) struct From(pub(crate) IpAddr);
+/// The address that a request comes from.
+pub(crate) struct SenderAddress(pub(crate) IpAddr);
 
-impl<S: Send + Sync> FromRequestParts<S> for From {
+impl<S: Send + Sync> FromRequestParts<S> for SenderAddress {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
@@ -262,9 +262,9 @@ impl<S: Send + Sync> FromRequestParts<S> for From {
 }
 
 /// The query string.
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct QueryString<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryString<T> {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {

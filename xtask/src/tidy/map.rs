@@ -163,6 +163,46 @@ fn code_words(errors: &str) -> Vec<String> {
     words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '_')).collect()
 }
 
+const ROUTES: &str = "crates/leasehold-server/src/routes/";
+
+/// How a route reads a record, and how it changes one.
+const READS: [&str; 3] = [concat!(".rea", "d("), concat!(".loo", "k("), concat!("JobCommand::Loo", "k")];
+const CHANGES: [&str; 2] = [concat!(".appl", "y("), concat!(".apply_jo", "b(")];
+
+/// Whose lease a command is about is decided in the store: a route that reads a record and then changes it would decide on
+/// what was there before.
+pub(super) fn routes_read_or_change(files: &[File]) -> Vec<String> {
+    let routes = product_files(files).filter(|file| file.path.starts_with(ROUTES));
+    let does_both = |body: &str| {
+        READS.iter().any(|reads| body.contains(reads)) && CHANGES.iter().any(|changes| body.contains(changes))
+    };
+    let in_file = |file: &File| -> Vec<String> {
+        let both = functions(&file.text).into_iter().filter(|(_, body)| does_both(body));
+        let what = "reads a record and changes it; put what is compared into the command (decision 8)";
+        both.map(|(at, _)| problem(file, at, what)).collect()
+    };
+    routes.flat_map(in_file).collect()
+}
+
+/// The functions of a file with the lines they begin in; whatever follows one, up to the next, counts as its body.
+fn functions(text: &str) -> Vec<(usize, String)> {
+    let mut functions: Vec<(usize, String)> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let code = line.trim_start();
+        if code.starts_with("//") {
+            continue;
+        }
+        if has_word(code, "fn ") {
+            functions.push((at, String::new()));
+        }
+        if let Some((_, body)) = functions.last_mut() {
+            body.push_str(line);
+            body.push('\n');
+        }
+    }
+    functions
+}
+
 pub(super) fn dependencies_point_one_way(files: &[File]) -> Vec<String> {
     files
         .iter()
@@ -265,6 +305,27 @@ mod tests {
         accepts(rule, "crates/leasehold-core/src/wire.rs", derive);
         accepts(rule, "crates/leasehold-server/src/tickets.rs", derive);
         bites(rule, "crates/leasehold-server/src/tickets.rs", "struct A;");
+    }
+
+    #[test]
+    fn a_route_that_reads_before_it_changes_is_found() {
+        let (read, change) =
+            ("    let lease = app.read(&room).await?;\n", "    app.apply(&room, command).await\n");
+        let route = |body: &str| format!("pub async fn renew() {{\n{body}}}\n");
+        let path = "crates/leasehold-server/src/routes/locks.rs";
+        bites(routes_read_or_change, path, &route(&format!("{read}{change}")));
+        bites(
+            routes_read_or_change,
+            path,
+            &route(&format!("{}\n{change}", "    store.apply_job(key, JobCommand::Look);")),
+        );
+        accepts(routes_read_or_change, path, &format!("{}{}", route(read), route(change)));
+        accepts(routes_read_or_change, path, &route(&format!("    // app.read(\n{change}")));
+        accepts(
+            routes_read_or_change,
+            "crates/leasehold-cli/src/locks.rs",
+            &route(&format!("{read}{change}")),
+        );
     }
 
     #[test]

@@ -165,7 +165,7 @@ pub struct Checked {
 /// The answer to a soft release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
-pub struct Leaving {
+pub struct SoftReleased {
     /// How long until the lock expires unless the page comes back.
     pub expires_in_ms: u64,
 }

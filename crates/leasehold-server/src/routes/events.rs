@@ -16,7 +16,7 @@ use crate::App;
 use crate::caller::{Caller, Level};
 use crate::error::{Code, Failure, TOKEN_EXPIRED};
 use crate::rates::{StreamPermit, Who};
-use crate::session::{Asked, Session, address, authenticate};
+use crate::session::{QueryString, Session, address, authenticate};
 use crate::sse;
 use crate::subscription::{Subscription, Topic};
 
@@ -42,7 +42,7 @@ impl FromRequestParts<Arc<App>> for Watcher {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
-        let Asked(query) = Asked::<StreamQuery>::from_request_parts(parts, app).await?;
+        let QueryString(query) = QueryString::<StreamQuery>::from_request_parts(parts, app).await?;
         let caller = match &query.ticket {
             Some(ticket) => redeem(app, ticket, parts)?,
             None => authenticate(app, &parts.headers, address(parts))?,

@@ -1,7 +1,7 @@
-//! Jobs: work that is to be done once. Make it, acquire it, keep it, say what it came to.
+//! Jobs: work that is to be done once. Create, acquire, refresh, complete, fail.
 //!
-//! Who holds a job, and what becomes of it, is decided in `leasehold-core`; here is only whose word counts. A lease id is
-//! in the body of each call by a worker, and in the one answer that gives it.
+//! Who holds a job, and its next status, is decided in `leasehold-core`. A lease id is in the body of each call by a worker,
+//! and in the one answer that grants it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub(crate) async fn create(
     let status = match applied.outcome {
         JobOutcome::Created => StatusCode::CREATED,
         JobOutcome::Exists => StatusCode::OK,
-        // Somebody wrote the same JSON in another way, which this door does not see.
+        // A payload that was stored with other spaces or another order of keys is the same JSON.
         JobOutcome::Differs if value_of(job.payload.as_str()) == body.payload => StatusCode::OK,
         JobOutcome::Differs => {
             let detail = "the same id always stands for the same work; choose another id";

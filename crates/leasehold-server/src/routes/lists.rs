@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use crate::App;
 use crate::caller::Level;
 use crate::error::{Code, Failure, refusal};
-use crate::session::{Asked, Session};
+use crate::session::{QueryString, Session};
 use crate::visible;
 
 /// The longest page, and how long it is unless the caller says otherwise.
@@ -45,7 +45,7 @@ pub(crate) struct ListQuery {
 pub(crate) async fn documents(
     State(app): State<Arc<App>>,
     session: Session,
-    Asked(query): Asked<ListQuery>,
+    QueryString(query): QueryString<ListQuery>,
 ) -> Result<Json<DocumentPage>, Failure> {
     let limit = limit(query.limit)?;
     if !RoomId::is_prefix(&query.prefix) {
@@ -93,7 +93,7 @@ pub(crate) struct AuditQuery {
 pub(crate) async fn audit(
     State(app): State<Arc<App>>,
     session: Session,
-    Asked(query): Asked<AuditQuery>,
+    QueryString(query): QueryString<AuditQuery>,
 ) -> Result<Json<AuditPage>, Failure> {
     let limit = limit(query.limit)?;
     let grants = session.caller.grants;

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use leasehold_core::lease::Claim;
 use leasehold_core::wire::documents::{
     AcquireBody, CheckBody, Checked, ForceReleaseBody, Grant, Heartbeat, HeartbeatOf, HeartbeatResult,
-    Heartbeats, HeartbeatsBody, Leaving, LockState, ReleaseBody, ResumeBody, TakeOverBody,
+    Heartbeats, HeartbeatsBody, LockState, ReleaseBody, ResumeBody, SoftReleased, TakeOverBody,
 };
 use leasehold_core::{Command, Fence, LeaseId, Outcome, Reason, Right, RoomId};
 use leasehold_store::Applied;
@@ -21,7 +21,7 @@ use crate::App;
 use crate::caller::Level;
 use crate::error::{Code, Failure, refusal};
 use crate::rates::Who;
-use crate::session::{BeaconBody, Body, OptionalBody, Session};
+use crate::session::{BeaconBody, Body, OptionalBody, SenderAddress, Session};
 use crate::views::{self, Moment};
 
 /// How many heartbeats one call may carry.
@@ -154,7 +154,7 @@ fn is_same_tag(one: &str, other: &str) -> bool {
     opaque(one.trim()) == opaque(other)
 }
 
-/// Leave softly
+/// Release a lock softly
 ///
 /// For a page that is closed or reloaded, which look the same: the lock is cut to 5 seconds, within which the page can
 /// resume it. The lease id is the proof, so that `navigator.sendBeacon` can send this; no token is looked at.
@@ -162,28 +162,28 @@ fn is_same_tag(one: &str, other: &str) -> bool {
     post, path = "/api/documents/{roomId}/lock/release", tag = "Locks", security(()),
     params(RoomPath),
     request_body = ReleaseBody,
-    responses((status = 200, body = Leaving))
+    responses((status = 200, body = SoftReleased))
 )]
-pub(crate) async fn leave(
+pub(crate) async fn soft_release(
     State(app): State<Arc<App>>,
-    from: crate::session::From,
+    sender: SenderAddress,
     Path(room): Path<String>,
     BeaconBody(body): BeaconBody<ReleaseBody>,
-) -> Result<Json<Leaving>, Failure> {
-    app.slow_down(Who::Address(from.0))?;
+) -> Result<Json<SoftReleased>, Failure> {
+    app.slow_down(Who::Address(sender.0))?;
     let (room, lease_id) = (RoomId::parse(&room)?, LeaseId::parse(&body.lease_id.0)?);
     let applied = app.apply(&room, Command::SoftRelease { lease_id, grace: app.config.grace }).await?;
     match applied.outcome {
         Outcome::Shortened(lease) => {
             let expires_in_ms = leasehold_core::time::whole_millis(lease.expires_at.since(applied.now));
-            Ok(Json(Leaving { expires_in_ms }))
+            Ok(Json(SoftReleased { expires_in_ms }))
         }
         // No token was looked at: whether there is another's lock is not said.
         _ => Err(Failure::new(Code::LockNotFound)),
     }
 }
 
-/// Come back to a lock
+/// Resume a lock
 ///
 /// For a page that was reloaded. The old lease id is over from then on: a copied tab cannot use it.
 #[utoipa::path(

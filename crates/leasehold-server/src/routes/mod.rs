@@ -1,4 +1,5 @@
-//! The addresses of the documents and the jobs door, one file per kind of call, each as thin as can be: parse, ask the store, show.
+//! The routes of the documents and the jobs door, one file per kind of call. Each parses the request, sends one command to
+//! the store and shows the outcome.
 
 // The macro that describes a route names its types in full.
 #![allow(unused_qualifications)]
@@ -49,8 +50,7 @@ impl App {
     }
 }
 
-/// What a command of the holder can come to, other than what was hoped for: 404 when nobody holds the lock, 403 when
-/// another does.
+/// The refusal of a holder's command: 404 when nobody holds the lock, 403 when another does.
 fn not_held(app: &App, session: &Session, applied: Applied) -> Failure {
     match applied.outcome {
         Outcome::Lost { held: None, .. } => Failure::new(Code::LockNotFound),
@@ -59,7 +59,7 @@ fn not_held(app: &App, session: &Session, applied: Applied) -> Failure {
     }
 }
 
-/// What every bid can come to, other than what was hoped for.
+/// The refusal of a bid.
 fn refused(app: &App, session: &Session, applied: Applied) -> Failure {
     let moment = Moment::new(app, applied.now);
     match &applied.outcome {

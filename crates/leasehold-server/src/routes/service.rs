@@ -1,4 +1,4 @@
-//! What whoever runs the server looks at: is it alive, is it ready, how is it doing, what does it offer.
+//! For operators and tools: health, readiness, metrics and the API's description.
 
 use std::sync::Arc;
 use std::time::Duration;
