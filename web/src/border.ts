@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 1808319701;
+export const FINGERPRINT = 698991170;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
@@ -109,6 +109,10 @@ export const REQUESTS = {
   frozen: {},
   /** The page is back. */
   resumed: {},
+  /** The page was hidden, or is seen again. */
+  hidden: {
+    hidden: 'flag',
+  },
   /** What became of the Web Lock. */
   webLock: {
     ticket: 'small',

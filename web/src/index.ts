@@ -174,6 +174,7 @@ function send(message: ToHost): void {
     far = start();
     far.postMessage({ wasmUrl });
     if (!watched) watchThePage();
+    if (globalThis.document?.visibilityState === 'hidden') far.postMessage({ call: 0, method: 'show', options: { hidden: true } });
   }
   far.postMessage(message);
 }
@@ -248,8 +249,10 @@ function failure(operation: 'acquire' | 'renew', said: string): ErrorView {
 /** A page that is frozen, or kept in the back/forward cache, may come back long after its lease ended. */
 function watchThePage(): void {
   watched = true;
-  const pass = (method: Method) => () => { if (far) call(method).catch(() => {}); };
+  const pass = (method: Method, options?: () => object) => () => { if (far) call(method, options?.()).catch(() => {}); };
+  const show = pass('show', () => ({ hidden: document.visibilityState === 'hidden' }));
   const kept = (work: () => void) => (event: PageTransitionEvent) => { if (event.persisted) work(); };
+  globalThis.document?.addEventListener('visibilitychange', show);
   globalThis.document?.addEventListener('freeze', pass('freeze'));
   globalThis.document?.addEventListener('resume', pass('resume'));
   globalThis.addEventListener?.('pagehide', kept(pass('freeze')));

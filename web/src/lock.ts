@@ -44,6 +44,7 @@ export class LocalProjectLock implements ProjectLock {
   readonly #listeners = new Listeners();
   readonly #machines = new Map<string, Promise<Machine>>();
   readonly #surroundings: Surroundings;
+  #hidden = false;
 
   /** @internal */
   constructor(surroundings: Surroundings) {
@@ -99,6 +100,12 @@ export class LocalProjectLock implements ProjectLock {
     await this.#all((machine) => machine.send('frozen', {}));
   }
 
+  /** The page was hidden, or is seen again. A hidden tab holds back from a project that becomes free. */
+  async show({ hidden }: { hidden: boolean }): Promise<void> {
+    this.#hidden = hidden;
+    await this.#all((machine) => machine.send('hidden', { hidden }));
+  }
+
   /** The page is back. */
   async resume(): Promise<void> {
     await this.#all((machine) => machine.send('resumed', {}));
@@ -124,7 +131,10 @@ export class LocalProjectLock implements ProjectLock {
     const machine = Machine.open(this.#surroundings, root, lockName, publish);
     this.#machines.set(key, machine);
     const forget = () => this.#machines.delete(key);
-    machine.then(({ isPassing }) => isPassing && forget(), forget);
+    machine.then((opened) => {
+      if (this.#hidden) opened.send('hidden', { hidden: true });
+      if (opened.isPassing) forget();
+    }, forget);
     return machine;
   }
 }

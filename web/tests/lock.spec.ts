@@ -65,6 +65,28 @@ describe('two tabs', () => {
     expect(lease.fence).toBeGreaterThan(desktop.fence);
   });
 
+  // The user reloaded the tab that held the project, and a tab in the background had it: the reloaded one was read-only.
+  test('a hidden tab leaves the project to a tab that is reloaded, for two seconds', async () => {
+    const one = new Tab();
+    await one.lock.acquireProjectLock();
+    const hidden = new Tab({ beside: one });
+    await hidden.lock.show({ hidden: true });
+    await hidden.run(hidden.lock.acquireProjectLock({ ...ONCE, autoResume: true })).catch(() => {});
+    one.crash();
+    await one.clock.advance(1_000);
+    const again = new Tab({ beside: one });
+    const { lease } = await again.lock.acquireProjectLock();
+    expect(lease.strategy).toBe('web-lock');
+    expect(hidden.heard().of('lock:acquired')).toHaveLength(0);
+    await one.clock.advance(400);
+    again.crash();
+    await one.clock.advance(1_000);
+    expect(hidden.heard().of('lock:acquired')).toHaveLength(0);
+    await hidden.lock.show({ hidden: false });
+    await one.clock.advance(10);
+    expect(hidden.heard().of('lock:acquired')).toHaveLength(1);
+  });
+
   // A second tab heard nothing for 4.7 s, and then "acquire-timeout": not that another tab edits, nor which.
   test('a refusal tells who: at once by an event, and in the error', async () => {
     const one = new Tab();

@@ -22,6 +22,7 @@
 //! | `commitProjectFile` | `claim(now)` before anything is written, then `save(call, claim, now)` | `Saved` |
 //! | manual refresh | `refresh(now)` | |
 //! | page frozen, or put into the back/forward cache; and back | `handle_frozen(now)`, `handle_resumed(now)` | |
+//! | page hidden, or seen again | `handle_hidden(hidden, now)` | |
 //!
 //! [`Effect`]s, in the order in which they are polled:
 //!

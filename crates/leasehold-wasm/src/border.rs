@@ -108,6 +108,8 @@ requests! {
     Frozen {}
     /// The page is back.
     Resumed {}
+    /// The page was hidden, or is seen again.
+    Hidden { hidden: bool }
     /// What became of the Web Lock.
     WebLock { ticket: u32, result: WebLockResult, said: &'a str }
     /// What another tab said.

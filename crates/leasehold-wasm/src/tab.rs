@@ -132,6 +132,7 @@ impl Machine {
         match request {
             Request::Timeout {} => self.lock.handle_timeout(now),
             Request::Frozen {} => self.lock.handle_frozen(now),
+            Request::Hidden { hidden } => self.lock.handle_hidden(hidden, now),
             Request::Resumed {} => self.lock.handle_resumed(now),
             Request::WebLock { ticket, result, said } => {
                 let result = match result {

@@ -32,6 +32,10 @@ export interface Tab {
   away(url: string): Promise<void>;
   /** Goes back to the page before, which may come from the back/forward cache. */
   back(): Promise<void>;
+  /** Brings it to the front: the others are hidden. With `hides` alone. */
+  front(): Promise<void>;
+  /** Loads its page again, as a user does. */
+  reload(): Promise<void>;
   /** Freezes it while it is hidden, as a browser does after a while; and lets it go on. Chromium with `hides` alone. */
   freeze(): Promise<void>;
   thaw(): Promise<void>;
@@ -97,6 +101,8 @@ async function startPlaywright(profile: string): Promise<Omit<Browser, 'workers'
           (await session()).send('Page.crash').catch(() => {});
           await crashed;
         },
+        front: cannot,
+        reload: async () => { await page.reload(); },
         freeze: cannot,
         thaw: cannot,
       };
@@ -133,6 +139,8 @@ async function startPuppeteer(kind: Kind, profile: string, isPrivate: boolean): 
         away: async (to) => { await page.goto(to); },
         back: () => back(page),
         crash: cannot,
+        front: () => page.bringToFront(),
+        reload: async () => { await page.reload(); },
         freeze: () => become('frozen'),
         thaw: () => become('active'),
       };

@@ -223,6 +223,35 @@ test.skipIf(!isInstalled('chromium'))('a tab that is frozen, and its Worker with
   }
 });
 
+// The user reloaded the tab that held the project, and a tab in the background had it 30 ms later.
+test.for(['chromium', 'firefox'] as Kind[])('in %s a reload keeps the project, although a hidden tab waits for it', async (kind, { skip }) => {
+  skip(!isInstalled(kind), 'it is not installed');
+  const browser = await start(kind, { hides: true });
+  try {
+    const open = (who: string) => browser.open(`${server.page('reload')}?who=${who}`);
+    const holder = await open('holder');
+    expect(await acquire(holder, { autoResume: true })).toMatchObject({ guarantee: 'exclusive' });
+    const waiting = await open('waiting');
+    expect(await acquire(waiting, { ...ONCE, autoResume: true })).toMatchObject({ code: 'acquire-timeout' });
+    await holder.front();
+    const seen = () => document.visibilityState;
+    for (let turn = 0; turn < 3; turn += 1) {
+      expect([await holder.run(seen, null), await waiting.run(seen, null)]).toEqual(['visible', 'hidden']);
+      await holder.reload();
+      expect(await acquire(holder, { autoResume: true })).toMatchObject({ guarantee: 'exclusive' });
+    }
+    expect(await waiting.run(() => globalThis.tab.events.map(({ type }) => type), null)).not.toContain('lock:acquired');
+    // The user closes the tab and goes to the other one.
+    await holder.close();
+    const closed = Date.now();
+    await waiting.front();
+    const came = await waiting.run(() => globalThis.tab.heard('lock:acquired'), null);
+    expect(came - closed).toBeLessThanOrEqual(1_000);
+  } finally {
+    await browser.close();
+  }
+});
+
 describe.concurrent('a tab that is hidden', () => {
   // It is mostly waiting, so both browsers do it at once.
   const patience = { timeout: (HIDDEN_SECONDS + 120) * 1000 };

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use acquire::{Acquiring, Wish};
 use hold::Holding;
+pub use queue::RELOAD_GRACE;
 use queue::{Queue, Readonly};
 use release::{Cleanup, Releasing};
 use sections::{Purpose, Sections};
@@ -67,6 +68,8 @@ pub struct ProjectLock {
     /// What this tab calls itself, for people at other tabs.
     label: Meta,
     frozen: bool,
+    /// Whether the user does not see this tab.
+    hidden: bool,
     /// The last fence that this tab gave itself, for where no folder counts them.
     last_fence: u64,
 }
@@ -102,6 +105,7 @@ impl ProjectLock {
             looks: Vec::new(),
             label: Meta::default(),
             frozen: false,
+            hidden: false,
             last_fence: 0,
         }
     }
@@ -347,6 +351,16 @@ impl ProjectLock {
     pub fn handle_resumed(&mut self, now: Now) {
         self.frozen = false;
         self.handle_timeout(now);
+    }
+
+    /// The page was hidden, or the user sees it again. A hidden tab that would take a free project by itself holds back for
+    /// [`RELOAD_GRACE`].
+    pub fn handle_hidden(&mut self, hidden: bool, now: Now) {
+        self.expire(now);
+        self.hidden = hidden;
+        if !hidden {
+            self.seen(now);
+        }
     }
 
     /// Another tab said something. It is believed as far as it is worth a look at the folder.

@@ -20,6 +20,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// How often it looks while it waits in the queue: a frozen tab keeps its Web Lock and loses its lease.
 const LOOK_WHILE_QUEUED: Duration = Duration::from_secs(5);
 
+/// How long a hidden tab leaves a project alone that has become free: a reload of its holder looks like its end, and the
+/// user has not left for this tab. Also how long after that it may still take the project without waiting anew.
+pub const RELOAD_GRACE: Duration = Duration::from_secs(2);
+
 /// A tab that may not save.
 #[derive(Clone, Debug)]
 pub(super) struct Readonly {
@@ -40,6 +44,8 @@ pub(super) struct Queue {
     next_look: HolderTime,
     /// Whether it was told that the project is free.
     announced: bool,
+    /// Since when the project is free, as far as a hidden tab knows that would take it.
+    free_since: Option<HolderTime>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +78,15 @@ impl Queue {
     pub(super) fn new(options: Options, frozen: bool, now: Now) -> Self {
         let resumes = options.auto_resume.unwrap_or(frozen);
         let web = Web::first(&options);
-        Self { options, resumes, web, look: None, next_look: now.steady + LOOK_EVERY, announced: false }
+        Self {
+            options,
+            resumes,
+            web,
+            look: None,
+            next_look: now.steady + LOOK_EVERY,
+            announced: false,
+            free_since: None,
+        }
     }
 
     fn drop_web(&mut self, out: &mut Out, then: Web) {
@@ -80,8 +94,15 @@ impl Queue {
         self.web = then;
     }
 
+    /// Whether a hidden tab has left the project alone for long enough.
+    fn is_ripe(&self, now: Now) -> bool {
+        let waited = self.free_since.map(|since| now.steady.since(since));
+        waited.is_some_and(|waited| (RELOAD_GRACE..RELOAD_GRACE * 2).contains(&waited))
+    }
+
     /// The project was free, and another holder was faster: this tab queues up again, and will say `available` again.
     fn begin_again(&mut self, now: Now) {
+        self.free_since = None;
         if std::mem::replace(&mut self.announced, false) {
             (self.web, self.next_look) = (Web::first(&self.options), now.steady + LOOK_EVERY);
         }
@@ -108,7 +129,7 @@ impl Readonly {
         if let Some(queue) = &mut self.queue {
             queue.resumes |= self.overslept && queue.options.auto_resume.is_none();
             queue.drop_web(out, Web::Unasked);
-            (queue.look, queue.next_look) = (None, now.steady);
+            (queue.look, queue.next_look, queue.free_since) = (None, now.steady, None);
         }
     }
 
@@ -135,7 +156,8 @@ impl ProjectLock {
     pub(super) fn look_again(&mut self, now: Now) {
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
-        if queue.web == Web::Unasked && !queue.announced {
+        let holds_back = queue.free_since.is_some_and(|since| now.steady < since + RELOAD_GRACE);
+        if queue.web == Web::Unasked && !queue.announced && !holds_back {
             queue.web = Web::Waiting(self.out.request_web(false));
             queue.next_look = now.steady + LOOK_WHILE_QUEUED;
         }
@@ -156,7 +178,8 @@ impl ProjectLock {
         }
         let ttl = queue.options.file_ttl;
         let bid = Bid { lease_id, owner, tab: None, ttl, meta };
-        let action = if queue.resumes { Action::Acquire(bid) } else { Action::Look };
+        let takes = queue.resumes && (!self.hidden || queue.is_ripe(now));
+        let action = if takes { Action::Acquire(bid) } else { Action::Look };
         queue.look = Some((self.out.guarded(action), now));
     }
 
@@ -183,6 +206,9 @@ impl ProjectLock {
         if !queue.resumes {
             return self.announce(now);
         }
+        if self.hidden && !queue.is_ripe(now) {
+            return self.hold_back(now);
+        }
         let options = queue.options;
         let lease_id = self.next_lease_id();
         let grip = Grip {
@@ -198,7 +224,12 @@ impl ProjectLock {
 
     pub(super) fn looked(&mut self, outcome: Outcome, now: Now) {
         match outcome {
-            Outcome::Free => self.announce(now),
+            Outcome::Free => match &self.phase {
+                Phase::Readonly(readonly) if readonly.queue.as_ref().is_some_and(|queue| queue.resumes) => {
+                    self.hold_back(now);
+                }
+                _ => self.announce(now),
+            },
             Outcome::Granted(grant) => {
                 let Phase::Readonly(readonly) = &mut self.phase else { return };
                 let Some(queue) = readonly.queue.take() else { return };
@@ -227,6 +258,35 @@ impl ProjectLock {
                 self.look_failed(now);
             }
             _ => self.look_failed(now),
+        }
+    }
+
+    /// The project is free, and this tab is hidden: its holder may be back in a moment, and must not find this tab in its way.
+    fn hold_back(&mut self, now: Now) {
+        let Phase::Readonly(readonly) = &mut self.phase else { return };
+        let Some(queue) = &mut readonly.queue else { return };
+        queue.drop_web(&mut self.out, Web::first(&queue.options));
+        queue.look = None;
+        if !self.hidden {
+            // The user has come to this tab while it looked.
+            (queue.free_since, queue.next_look) = (None, now.steady);
+            return self.look_again(now);
+        }
+        let is_new = queue.free_since.is_none_or(|since| now.steady.since(since) >= RELOAD_GRACE * 2);
+        let since = if is_new { now.steady } else { queue.free_since.unwrap_or(now.steady) };
+        // It looks meanwhile, so that it knows of a holder that comes and vanishes again.
+        let next_look = (since + RELOAD_GRACE).min(now.steady + LOOK_EVERY);
+        (queue.free_since, queue.next_look) = (Some(since), next_look);
+    }
+
+    /// The user has come to this tab: it does not hold back any more.
+    pub(super) fn seen(&mut self, now: Now) {
+        if let Phase::Readonly(readonly) = &mut self.phase
+            && let Some(queue) = &mut readonly.queue
+            && queue.free_since.take().is_some()
+        {
+            queue.next_look = now.steady;
+            self.handle_timeout(now);
         }
     }
 

@@ -109,6 +109,76 @@ fn a_second_tab_hears_at_once_who_has_the_project() {
     }
 }
 
+/// The user reloaded the tab that held the project, and a tab in the background had it 30 ms later: the reloaded tab was
+/// read-only. A reload looks like the end of a tab.
+#[test]
+fn a_hidden_tab_leaves_the_project_to_a_tab_that_is_reloaded() {
+    for webs in
+        [[Web::Works, Web::Works], [Web::Unsupported, Web::Unsupported], [Web::Works, Web::Unsupported]]
+    {
+        let mut world = World::new(&webs);
+        world.acquire(0, &resuming());
+        world.acquire(1, &resuming());
+        world.tab(1, |machine, _, now| machine.handle_hidden(true, now));
+        world.advance(10_000);
+        for _ in 0..2 {
+            world.kill(0);
+            world.advance(1_800);
+            assert!(!world.holds(1), "{webs:?}: it holds back");
+            world.revive(0);
+            let call = world.acquire(0, &resuming());
+            assert_eq!(world.acquired(0, call).acquired_at.as_millis(), world.now, "{webs:?}: at once");
+            world.advance(30_000);
+            assert!(world.holds(0) && !world.holds(1), "{webs:?}");
+        }
+        // It does not come back: the hidden tab has the project after the grace, and a look more.
+        world.kill(0);
+        world.advance(2_500);
+        assert!(world.holds(1), "{webs:?}");
+    }
+}
+
+#[test]
+fn a_tab_that_is_seen_and_a_caller_that_asks_do_not_hold_back() {
+    for webs in [[Web::Works, Web::Works], [Web::Unsupported, Web::Unsupported]] {
+        let hidden = || {
+            let mut world = World::new(&webs);
+            world.acquire(0, &resuming());
+            world.acquire(1, &resuming());
+            world.tab(1, |machine, _, now| machine.handle_hidden(true, now));
+            world.advance(10_000);
+            world.kill(0);
+            world
+        };
+        let mut world = hidden();
+        world.advance(500);
+        world.tab(1, |machine, _, now| machine.handle_hidden(false, now));
+        assert!(world.holds(1), "{webs:?}: the user went there");
+        let mut world = hidden();
+        let call = world.acquire(1, &autosave());
+        assert_eq!(world.acquired(1, call).acquired_at.as_millis(), world.now, "{webs:?}: it was asked for");
+        let mut world = World::new(&webs);
+        world.acquire(0, &resuming());
+        world.tab(1, |machine, _, now| machine.handle_hidden(true, now));
+        let call = world.tab(1, |machine, call, now| {
+            machine.take_over(call, &autosave(), None, Reason::default(), now);
+        });
+        world.acquired(1, call);
+    }
+    // Where the Web Lock is all there is.
+    let mut world =
+        World::with_folder(&[Web::Works, Web::Works], &Folder::Absent { said: "no-folder".into() });
+    world.acquire(0, &resuming());
+    world.acquire(1, &resuming());
+    world.tab(1, |machine, _, now| machine.handle_hidden(true, now));
+    world.advance(10_000);
+    world.kill(0);
+    world.advance(1_800);
+    assert!(!world.holds(1));
+    world.advance(700);
+    assert!(world.holds(1));
+}
+
 /// An acquire that is granted at once does not look first: it would be in its own way.
 #[test]
 fn an_acquire_that_is_granted_at_once_looks_at_nothing() {

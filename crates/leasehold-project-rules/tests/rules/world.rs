@@ -57,6 +57,7 @@ pub struct Folder {
 pub struct Tab {
     pub machine: ProjectLock,
     pub web: Web,
+    folder: Kind,
     pub events: Vec<Event>,
     pub answers: BTreeMap<u32, Answer>,
     pub saved: BTreeMap<u32, Result<(), NotSaved>>,
@@ -71,6 +72,26 @@ pub struct World {
     pub web_lock: Option<(usize, Ticket)>,
     web_queue: Vec<(usize, Ticket)>,
     calls: u32,
+    lives: u8,
+}
+
+impl Tab {
+    /// A page that was just opened, for the first time or again.
+    fn new(at: usize, life: u8, web: Web, folder: &Kind) -> Self {
+        Self {
+            machine: ProjectLock::new(Surroundings {
+                owner: Owner::parse(&format!("tab-{at}")).unwrap(),
+                folder: folder.clone(),
+                seed: [u8::try_from(at).unwrap() + 1 + 16 * life; 16],
+            }),
+            web,
+            folder: folder.clone(),
+            events: Vec::new(),
+            answers: BTreeMap::new(),
+            saved: BTreeMap::new(),
+            alive: true,
+        }
+    }
 }
 
 impl World {
@@ -80,18 +101,7 @@ impl World {
     }
 
     pub fn with_folder(webs: &[Web], kind: &Kind) -> Self {
-        let tab = |(at, web): (usize, &Web)| Tab {
-            machine: ProjectLock::new(Surroundings {
-                owner: Owner::parse(&format!("tab-{at}")).unwrap(),
-                folder: kind.clone(),
-                seed: [u8::try_from(at).unwrap() + 1; 16],
-            }),
-            web: *web,
-            events: Vec::new(),
-            answers: BTreeMap::new(),
-            saved: BTreeMap::new(),
-            alive: true,
-        };
+        let tab = |(at, web): (usize, &Web)| Tab::new(at, 0, *web, kind);
         Self {
             now: START,
             tabs: webs.iter().enumerate().map(tab).collect(),
@@ -99,6 +109,7 @@ impl World {
             web_lock: None,
             web_queue: Vec::new(),
             calls: 0,
+            lives: 0,
         }
     }
 
@@ -193,6 +204,14 @@ impl World {
             self.web_lock = None;
         }
         self.settle();
+    }
+
+    /// The page is there again, with a new machine.
+    pub fn revive(&mut self, tab: usize) {
+        let folder = self.tabs[tab].folder.clone();
+        self.lives += 1;
+        let web = self.tabs[tab].web;
+        self.tabs[tab] = Tab::new(tab, self.lives, web, &folder);
     }
 
     /// Does what the machines want until they want nothing more.
