@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 698991170;
+export const FINGERPRINT = 4123821614;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
@@ -202,6 +202,12 @@ export type EffectView =
     readonly do: 'io';
     /** What to do. */
     readonly step: StepView;
+  }
+  /** Close a held file at once, without the guard, and leave it there. Nothing is reported. */
+  | {
+    readonly do: 'dropHeld';
+    /** Its fence. */
+    readonly fence: number;
   }
   /** Tell the subscribers. */
   | {

@@ -86,7 +86,7 @@ export class ProjectFolder {
     }
   }
 
-  #do(step: StepView): Promise<Reply | void> {
+  #do(step: StepView): Promise<Reply | void> | void {
     switch (step.do) {
       case 'takeGuard': return this.#takeGuard(step.look);
       case 'readGuard': return this.#readGuard();
@@ -98,7 +98,7 @@ export class ProjectFolder {
       case 'removeLock': return this.#remove(FILES.lock);
       case 'save': return this.#swapIn();
       case 'closeHeld': return this.#closeHeld(step.fence);
-      case 'dropHeld': return this.#dropHeld(step.fence);
+      case 'dropHeld': return this.dropHeld(step.fence);
       case 'sweepHeld': return this.#sweepHeld(step.keep);
       case 'dropGuard': return this.#dropGuard();
     }
@@ -197,11 +197,12 @@ export class ProjectFolder {
   }
 
   async #closeHeld(fence: number): Promise<void> {
-    await this.#dropHeld(fence);
+    this.dropHeld(fence);
     await this.#remove(held(fence));
   }
 
-  async #dropHeld(fence: number): Promise<void> {
+  /** Closes a held file, at once: a page that is about to be frozen cannot wait. */
+  dropHeld(fence: number): void {
     this.#held.get(fence)?.close();
     this.#held.delete(fence);
   }

@@ -267,6 +267,7 @@ class Machine {
       case 'requestWebLock': return void this.#requestWebLock(effect.ticket, effect.steal);
       case 'dropWebLock': return this.#webLocks.get(effect.ticket)?.();
       case 'io': return void this.#io(effect.step);
+      case 'dropHeld': return this.#folder?.dropHeld(effect.fence);
       case 'emit': return this.#emit(effect.event);
       case 'broadcast': return this.#channel?.postMessage(effect.news);
       case 'settle': return this.#settle(effect.call, effect.error && errorOf(effect.error), effect.lease ?? effect.holder);

@@ -76,7 +76,7 @@ test('one instance serves a thousand projects, each apart from the others', () =
 
 /** The module's allocator is a small one: it must give back what it is given, in whatever order, or a page that is open for
  * days would grow. */
-test('a page that works for days needs no more memory than at first', async () => {
+test('a page that works for days needs no more memory than at first', { timeout: 60_000 }, async () => {
   const exports = await instance();
   const rules = rulesOf(exports) as unknown as typeof ask;
   const size = (): number => exports.memory.buffer.byteLength;

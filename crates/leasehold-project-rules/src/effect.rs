@@ -32,6 +32,9 @@ pub enum Effect {
     DropWebLock(Ticket),
     /// Do this in the folder and report by `handle_io`. There is at most one at a time.
     Io(IoStep),
+    /// Close the held file of this fence at once, without the guard, and leave it there: the page is about to be frozen, and
+    /// its lease then counts as a dead holder's. Nothing is reported.
+    DropHeld(Fence),
     /// Publish to every subscriber.
     Emit(Event),
     /// Send to the other tabs.

@@ -30,6 +30,7 @@
 //!   `DropWebLock(ticket)`: abort the request or release the lock. The machine counts the time itself.
 //! - `Io(step)`: one primitive step in the folder; report what came of it by `handle_io(reply, now)`. There is at most one
 //!   at a time. [`IoStep`] says what each one is, and [`Section`] in which order they come and what follows a failure.
+//! - `DropHeld(fence)`: close that held file at once, without the guard. Nothing is reported.
 //! - `Emit(event)`: to every subscriber, as it is or through [`event::service`] / [`event::autosave`].
 //! - `Broadcast(news)`: to the other tabs, which call `handle_news`.
 //! - `Settle{call, answer}` or `Saved{call, saved}`: once per call.

@@ -71,6 +71,11 @@ shape! {
             /// What to do.
             step: StepView,
         },
+        /// Close a held file at once, without the guard, and leave it there. Nothing is reported.
+        DropHeld {
+            /// Its fence.
+            fence: u64,
+        },
         /// Tell the subscribers.
         Emit {
             /// What happened.
@@ -117,6 +122,7 @@ impl EffectView {
             }
             Effect::DropWebLock(ticket) => Self::DropWebLock { ticket: ticket.0 },
             Effect::Io(step) => Self::Io { step: step.into() },
+            Effect::DropHeld(fence) => Self::DropHeld { fence: fence.get() },
             Effect::Emit(event) => Self::Emit { event: Box::new(DialectsView::new(event, project)) },
             Effect::Broadcast(news) => Self::Broadcast { news: news.into() },
             Effect::Settle { call, answer } => {

@@ -394,6 +394,10 @@ impl World {
                 self.with(at, |tab| tab.io = Some(step));
                 self.plan(at, 4, What::Io);
             }
+            Effect::DropHeld(fence) => {
+                let held = self.held.get_mut(&fence.get()).filter(|holder| **holder == Some(at));
+                held.into_iter().for_each(|holder| *holder = None);
+            }
             Effect::Emit(event) => self.heard(at, &event),
             Effect::Broadcast(news) => {
                 let (fence, acquired) = match news {

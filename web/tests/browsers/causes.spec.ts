@@ -199,25 +199,36 @@ describe.skipIf(!isInstalled('chromium'))('chromium alone', () => {
   });
 });
 
-// Known and not fixed yet: in about one of twenty freezes the Worker stops while it holds the guard, and the project stays
-// busy for as long as the tab is frozen (2 of 28 runs, and 3 of 60 before). Until a freeze takes no guard, a second try decides.
-const FROZEN = { retry: 2 };
-test.skipIf(!isInstalled('chromium'))('a tab that is frozen, and its Worker with it, has lost the project, and acquires it anew', FROZEN, async () => {
+/** How often a tab is frozen. */
+const FREEZES = Number(process.env['FREEZES'] ?? (process.env['SOAK'] ? 60 : 3));
+
+// In 3 of 60 freezes the Worker stopped while it held the guard, and nobody got the project for as long as the tab was frozen.
+test.skipIf(!isInstalled('chromium'))('a tab that is frozen, and its Worker with it, has lost the project, and acquires it anew', async () => {
   const browser = await start('chromium', { hides: true });
+  const waits: number[] = [];
   try {
-    const tab = await browser.open(`${server.page('frozen')}?who=tab`);
-    const { lease } = await acquire(tab, { ttlMs: TTL }) as { lease: ProjectLockLease };
-    const other = await browser.open(`${server.page('frozen')}?who=other`);
-    await tab.freeze();
-    const { lease: next } = await acquire(other, { webLockTimeoutMs: 2_000, retryPolicy: { maxAttempts: 10 } }) as { lease: ProjectLockLease };
-    expect(next.fence).toBeGreaterThan(lease.fence);
-    await tab.thaw();
-    await tab.run(() => globalThis.tab.heard('lock:readonly-entered'), null);
-    const save = (lease: ProjectLockLease) =>
-      globalThis.tab.leasehold.commitProjectFile({ lease, path: 'a', data: '' }).catch(({ code }) => code as string);
-    expect(await tab.run(save, lease)).toBe('lease-stale');
-    await other.run((lease) => globalThis.tab.leasehold.releaseProjectLock({ lease }), next);
-    expect(await tab.run((before) => globalThis.tab.acquiredAfter(before), next.fence)).toBeGreaterThan(next.fence);
+    for (let freeze = 0; freeze < FREEZES; freeze += 1) {
+      const open = (who: string) => browser.open(`${server.page(`frozen${freeze}`)}?who=${who}`);
+      const tab = await open('tab');
+      const { lease } = await acquire(tab, { ttlMs: TTL }) as { lease: ProjectLockLease };
+      const other = await open('other');
+      await tab.freeze();
+      const frozen = Date.now();
+      const { lease: next } = await acquire(other, { webLockTimeoutMs: 2_000, retryPolicy: { maxAttempts: 10 } }) as { lease: ProjectLockLease };
+      expect(next?.fence, `freeze ${freeze}`).toBeGreaterThan(lease.fence);
+      waits.push(Date.now() - frozen);
+      await tab.thaw();
+      await tab.run(() => globalThis.tab.heard('lock:readonly-entered'), null);
+      const save = (lease: ProjectLockLease) =>
+        globalThis.tab.leasehold.commitProjectFile({ lease, path: 'a', data: '' }).catch(({ code }) => code as string);
+      expect(await tab.run(save, lease)).toBe('lease-stale');
+      // A hidden tab holds back.
+      await tab.front();
+      await other.run((lease) => globalThis.tab.leasehold.releaseProjectLock({ lease }), next);
+      expect(await tab.run((before) => globalThis.tab.acquiredAfter(before), next.fence)).toBeGreaterThan(next.fence);
+      await Promise.all([tab.close(), other.close()]);
+    }
+    console.log(`${FREEZES} freezes: the next tab had the project after ${waits.sort((a, b) => a - b).join(', ')} ms`);
   } finally {
     await browser.close();
   }

@@ -330,7 +330,7 @@ impl ProjectLock {
     }
 
     /// The page is about to be frozen, or put into the back/forward cache: for an unknown time, so what it holds
-    /// counts as lost. It is acquired anew when the page comes back, unless the caller said that it never is.
+    /// counts as lost. It takes no guard until it is back, because it would keep it. It is acquired anew when the page comes back, unless the caller said that it never is.
     pub fn handle_frozen(&mut self, now: Now) {
         self.frozen = true;
         self.expire(now);
@@ -384,7 +384,7 @@ impl ProjectLock {
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.out.effects.pop_front();
-        effect.or_else(|| self.out.sections.poll_step().map(Effect::Io))
+        effect.or_else(|| self.out.sections.poll_step(self.frozen).map(Effect::Io))
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout).

@@ -241,9 +241,15 @@ impl ProjectLock {
 
     // --- releases without a caller ---
 
-    /// Gives back what was lost, or granted to a call that had been given up.
+    /// Gives back what was lost, or granted to a call that had been given up. A page that is about to be frozen takes no
+    /// guard, because it might be stopped with it: closing the held file is enough for the next caller, and the rest is done
+    /// when the page is back.
     pub(super) fn clean_up(&mut self, claim: Proof) {
         if !self.surroundings.is_bare() {
+            if self.frozen {
+                self.out.push(Effect::DropHeld(claim.fence));
+                self.out.push(Effect::Broadcast(News::Released { fence: claim.fence }));
+            }
             let ticket = self.out.guarded(Action::Release(claim));
             self.cleanups.push(Cleanup { claim, tries: 1, step: Step::Running { ticket } });
         }

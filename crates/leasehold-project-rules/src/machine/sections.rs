@@ -45,14 +45,21 @@ impl Sections {
         self.current.is_some() || !self.waiting.is_empty()
     }
 
-    pub(super) fn poll_step(&mut self) -> Option<IoStep> {
+    /// The next step. A page that is frozen finishes what is under way, and takes no guard.
+    pub(super) fn poll_step(&mut self, frozen: bool) -> Option<IoStep> {
         if self.current.is_none() {
+            if frozen {
+                return None;
+            }
             let (purpose, action) = self.waiting.pop_front()?;
             self.spread = stir(self.spread);
             self.current = Some((purpose, Section::new(action, self.spread as u32)));
         }
         let (_, section) = self.current.as_ref().filter(|_| !self.is_out)?;
         let step = section.poll_step()?;
+        if frozen && matches!(step, IoStep::TakeGuard { .. }) {
+            return None;
+        }
         self.is_out = true;
         Some(step)
     }

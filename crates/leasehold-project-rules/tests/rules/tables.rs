@@ -296,7 +296,7 @@ fn reasons(world: &World, tab: usize) -> (String, String) {
         let heard = world.heard(tab, dialect);
         let lines = heard.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let readonly = |value: &serde_json::Value| value["type"].as_str().unwrap().contains("readonly");
-        lines.filter(readonly).last().expect("read-only")["reason"].as_str().unwrap().to_owned()
+        lines.rev().find(readonly).expect("read-only")["reason"].as_str().unwrap().to_owned()
     };
     (last("lock"), last("autosave"))
 }

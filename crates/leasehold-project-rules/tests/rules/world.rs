@@ -246,6 +246,10 @@ impl World {
                 let reply = self.folder.take_step(tab, &step, self.now);
                 self.tabs[tab].machine.handle_io(reply, now);
             }
+            Effect::DropHeld(fence) => {
+                let held = self.folder.held.get_mut(&fence.get()).filter(|holder| **holder == Some(tab));
+                held.into_iter().for_each(|holder| *holder = None);
+            }
             Effect::Emit(event) => self.tabs[tab].events.push(event),
             Effect::Broadcast(news) => {
                 for (at, other) in self.tabs.iter_mut().enumerate() {
