@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use leasehold_core::lease::{Bid, Claim, LossReason};
-use leasehold_core::{
-    Command, Context, EndReason, Event, EventKind, Key, Lease, Outcome, Published, Slot, decide,
-};
-use leasehold_store::resident::{Ending, Staged};
+use leasehold_core::{Command, EndReason, Event, EventKind, Key, Lease, Outcome, Published, Slot};
+use leasehold_store::changes::{Ending, Known};
+use leasehold_store::resident::Staged;
 use leasehold_store::writer::{self, Commit, Overlay};
 use leasehold_store::{Applied, Error};
 
@@ -251,16 +250,14 @@ fn publish(staged: &mut Staged, event: Event) {
 
 /// Decides as if no lease id had ever ended.
 fn grant_anew(staged: &mut Staged, key: &Key, slot: &Slot, bid: &Bid) -> Outcome {
-    let (now, last_fence) = (staged.now, staged.counters.last_fence);
-    let context = Context { now, last_fence, remembered: None, owner_is_full: false };
+    let mut changes = staged.changes();
     // What just ended would be remembered too, so it is settled under another name first.
-    let settled = decide(key, slot, &Command::Settle, &context);
-    let between = settled.slot.clone().unwrap_or_else(|| slot.clone());
-    let decision = decide(key, &between, &Command::Acquire(bid.clone()), &context);
-    settled.events.into_iter().chain(decision.events).for_each(|event| publish(staged, event));
-    staged.counters.last_fence = decision.last_fence;
-    staged.slots.insert(key.clone(), Some(decision.slot.unwrap_or(between)));
-    decision.outcome
+    changes.decide(key, slot, &Command::Settle, Known::default());
+    let between = changes.slots.pop().map_or_else(|| slot.clone(), |(_, slot)| slot);
+    let outcome = changes.decide(key, &between, &Command::Acquire(bid.clone()), Known::default());
+    changes.endings.clear();
+    staged.take_in(slot, changes);
+    outcome
 }
 
 /// Ends an expired lease as a step of its own.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use leasehold_core::{Key, Published, Slot, StoreTime};
-use leasehold_store::resident::{Counters, Ending, Resident, Staged};
+use leasehold_store::changes::Ending;
+use leasehold_store::resident::{Counters, Resident, Staged};
 use leasehold_store::writer::{self, Batch, Failure, Loaded, Trim};
 use leasehold_store::{Error, Result, Retry};
 

@@ -19,6 +19,8 @@
 //! and the store in memory are always there. The feature `conformance` adds what tests of a store need: the laws,
 //! faults on purpose, and the check of histories.
 
+#[doc(hidden)]
+pub mod changes;
 pub mod clock;
 #[cfg(any(feature = "embedded", feature = "postgres", feature = "firestore"))]
 #[cfg_attr(

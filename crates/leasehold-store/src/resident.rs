@@ -9,13 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 
-use leasehold_core::job::{self, Job, JobCommand, JobOutcome, Record};
+use leasehold_core::job::{Job, JobCommand, JobOutcome, Record};
 use leasehold_core::lease::{LossReason, REMEMBERED};
-use leasehold_core::{
-    Command, Context, Decision, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot, StoreTime,
-    decide,
-};
+use leasehold_core::{Command, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot, StoreTime};
 
+use crate::changes::{Changes, Ending, Known};
 use crate::{ENDINGS_KEPT, EVENTS_KEPT, Feed, Limits, MAX_EVENTS, Range, Standing, standing};
 
 /// The numbers that a store gives out.
@@ -27,15 +25,6 @@ pub struct Counters {
     pub position: Position,
     /// At least the last sequence number of every key that was forgotten.
     pub seq_floor: Seq,
-}
-
-/// A lease id that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
-    pub at: StoreTime,
-    pub key: Key,
-    pub lease_id: LeaseId,
-    pub because: LossReason,
 }
 
 /// What is committed.
@@ -75,6 +64,32 @@ impl Staged {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.jobs.is_empty() && self.endings.is_empty()
+    }
+
+    /// Nothing so far, on top of what is staged.
+    #[inline]
+    pub fn changes(&self) -> Changes {
+        Changes::new(self.now, self.counters.last_fence)
+    }
+
+    /// Stages changes of a key whose slot was `before`.
+    #[inline]
+    pub fn take_in(&mut self, before: &Slot, changes: Changes) {
+        self.counters.last_fence = changes.last_fence;
+        for event in changes.events {
+            self.counters.position.0 += 1;
+            self.events.push(Published { position: self.counters.position, event });
+        }
+        for ending in changes.endings {
+            self.ended.insert((ending.key.clone(), ending.lease_id), ending.because);
+            self.endings.push(ending);
+        }
+        for (key, slot) in changes.slots {
+            count_leases(&mut self.leases, before, -1);
+            count_leases(&mut self.leases, &slot, 1);
+            self.slots.insert(key, Some(slot));
+        }
+        self.jobs.extend(changes.jobs.into_iter().map(|(key, job)| (key, Some(job))));
     }
 }
 
@@ -176,14 +191,11 @@ impl Resident {
     #[inline]
     pub fn decide(&self, staged: &mut Staged, key: &Key, command: &Command, limits: &Limits) -> Outcome {
         let slot = self.staged_slot(staged, key);
-        let context = Context {
-            now: staged.now,
-            last_fence: staged.counters.last_fence,
-            remembered: command.lease_id().and_then(|id| self.remembered(staged, key, *id)),
-            owner_is_full: command.bidder().is_some_and(|owner| self.is_full(staged, owner, limits)),
-        };
-        let decision = decide(key, &slot, command, &context);
-        self.take_in(staged, key, &slot, decision)
+        let known = self.known(staged, key, command.lease_id(), command.bidder(), limits);
+        let mut changes = staged.changes();
+        let outcome = changes.decide(key, &slot, command, known);
+        staged.take_in(&slot, changes);
+        outcome
     }
 
     /// The same for a command about a job; answers the record as it is then, too.
@@ -197,18 +209,11 @@ impl Resident {
     ) -> (JobOutcome, Record) {
         let before =
             Record { slot: self.staged_slot(staged, key), job: self.staged_job(staged, key).cloned() };
-        let context = Context {
-            now: staged.now,
-            last_fence: staged.counters.last_fence,
-            remembered: command.lease_id().and_then(|id| self.remembered(staged, key, *id)),
-            owner_is_full: command.bidder().is_some_and(|owner| self.is_full(staged, owner, limits)),
-        };
-        let decided = job::decide(key, &before, command, &context);
-        if decided.job_changed {
-            staged.jobs.insert(key.clone(), decided.record.job.clone());
-        }
-        self.take_in(staged, key, &before.slot, decided.lease);
-        (decided.outcome, decided.record)
+        let known = self.known(staged, key, command.lease_id(), command.bidder(), limits);
+        let mut changes = staged.changes();
+        let answer = changes.decide_job(key, &before, command, known);
+        staged.take_in(&before.slot, changes);
+        answer
     }
 
     /// Settles what is due at the staged time, on at most `limit` keys; answers on how many.
@@ -294,9 +299,19 @@ impl Resident {
     }
 
     #[inline]
-    fn remembered(&self, staged: &Staged, key: &Key, lease_id: LeaseId) -> Option<LossReason> {
-        let id = (key.clone(), lease_id);
-        staged.ended.get(&id).or_else(|| self.ended.get(&id)).copied()
+    fn known(
+        &self,
+        staged: &Staged,
+        key: &Key,
+        lease_id: Option<&LeaseId>,
+        bidder: Option<&Owner>,
+        limits: &Limits,
+    ) -> Known {
+        let remembered = lease_id.and_then(|lease_id| {
+            let id = (key.clone(), *lease_id);
+            staged.ended.get(&id).or_else(|| self.ended.get(&id)).copied()
+        });
+        Known { remembered, owner_is_full: bidder.is_some_and(|owner| self.is_full(staged, owner, limits)) }
     }
 
     #[inline]
@@ -304,25 +319,6 @@ impl Resident {
         let committed = self.leases.get(owner).copied().map_or(0, i64::from);
         let change = staged.leases.get(owner).copied().unwrap_or(0);
         committed + change >= i64::from(limits.leases_per_owner)
-    }
-
-    #[inline]
-    fn take_in(&self, staged: &mut Staged, key: &Key, before: &Slot, decision: Decision) -> Outcome {
-        staged.counters.last_fence = decision.last_fence;
-        for event in decision.events {
-            staged.counters.position.0 += 1;
-            staged.events.push(Published { position: staged.counters.position, event });
-        }
-        for (lease_id, because) in decision.ended {
-            staged.ended.insert((key.clone(), lease_id), because);
-            staged.endings.push(Ending { at: staged.now, key: key.clone(), lease_id, because });
-        }
-        if let Some(slot) = decision.slot {
-            count_leases(&mut staged.leases, before, -1);
-            count_leases(&mut staged.leases, &slot, 1);
-            staged.slots.insert(key.clone(), Some(slot));
-        }
-        decision.outcome
     }
 
     #[inline]

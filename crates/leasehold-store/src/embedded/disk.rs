@@ -9,8 +9,9 @@ use rusqlite::Connection;
 use super::file;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
+use crate::changes::Ending;
 use crate::clock::Clock;
-use crate::resident::{Ending, Resident, Staged};
+use crate::resident::{Resident, Staged};
 use crate::writer::{Batch, Disk, Failure, Loaded, Trim};
 use crate::{Result, Retry};
 

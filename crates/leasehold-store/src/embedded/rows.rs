@@ -10,8 +10,9 @@ use leasehold_core::lease::{Lease, LossReason};
 use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime, TabId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use crate::changes::Ending;
 use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, parse_tab, request_text, ttl};
-use crate::resident::{Counters, Ending};
+use crate::resident::Counters;
 
 /// What reading a row can come to: SQLite's own trouble, or a row that cannot be right.
 #[derive(Debug)]

@@ -8,20 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::decide;
 use leasehold_core::job::{self, Job, JobCommand, Record};
 use leasehold_core::lease::{LossReason, REMEMBERED};
 use leasehold_core::time::whole_millis;
-use leasehold_core::{
-    Command, Context, Decision, Key, LeaseId, Outcome, Owner, Position, Published, Slot, StoreTime,
-};
+use leasehold_core::{Command, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use super::{disk, file};
+use crate::changes::{Changes, Known};
 use crate::clock::Clock;
-use crate::resident::Ending;
 use crate::{
     Applied, ENDINGS_KEPT, EVENTS_KEPT, Error, Feed, JobApplied, JobStore, Limits, MAX_EVENTS, Page, Range,
     Reading,
@@ -211,34 +208,23 @@ impl<'a> Work<'a> {
 
     fn apply(&mut self, key: &Key, command: &Command) -> Result<Applied, RowError> {
         let before = rows::read_slot(&self.db, key)?;
-        let context = Context {
-            now: self.now,
-            last_fence: self.header.counters.last_fence,
-            remembered: command.lease_id().map_or(Ok(None), |id| self.remembered(key, id))?,
-            owner_is_full: command.bidder().map_or(Ok(false), |owner| self.is_full(owner))?,
-        };
+        let known = self.known(key, command.lease_id(), command.bidder())?;
         let slot = before.clone().unwrap_or_else(|| Slot::unknown(self.header.counters.seq_floor));
-        let outcome = self.take_in(key, before.as_ref(), decide(key, &slot, command, &context))?;
+        let mut changes = Changes::new(self.now, self.header.counters.last_fence);
+        let outcome = changes.decide(key, &slot, command, known);
+        self.write(before.as_ref(), None, changes)?;
         Ok(Applied { outcome, now: self.now, position: self.header.counters.position })
     }
 
     fn apply_job(&mut self, key: &Key, command: &JobCommand) -> Result<JobApplied, RowError> {
         let (slot, job) = (rows::read_slot(&self.db, key)?, rows::read_job(&self.db, key)?);
-        let context = Context {
-            now: self.now,
-            last_fence: self.header.counters.last_fence,
-            remembered: command.lease_id().map_or(Ok(None), |id| self.remembered(key, id))?,
-            owner_is_full: command.bidder().map_or(Ok(false), |owner| self.is_full(owner))?,
-        };
-        let known = slot.clone().unwrap_or_else(|| Slot::unknown(self.header.counters.seq_floor));
-        let before = Record { slot: known, job };
-        let decided = job::decide(key, &before, command, &context);
-        if decided.job_changed {
-            self.replace_job(key, before.job.as_ref(), decided.record.job.as_ref())?;
-        }
-        self.take_in(key, slot.as_ref(), decided.lease)?;
-        let position = self.header.counters.position;
-        Ok(JobApplied { outcome: decided.outcome, record: decided.record, now: self.now, position })
+        let known = self.known(key, command.lease_id(), command.bidder())?;
+        let before_slot = slot.clone().unwrap_or_else(|| Slot::unknown(self.header.counters.seq_floor));
+        let before = Record { slot: before_slot, job };
+        let mut changes = Changes::new(self.now, self.header.counters.last_fence);
+        let (outcome, record) = changes.decide_job(key, &before, command, known);
+        self.write(slot.as_ref(), before.job.as_ref(), changes)?;
+        Ok(JobApplied { outcome, record, now: self.now, position: self.header.counters.position })
     }
 
     fn replace_job(&mut self, key: &Key, before: Option<&Job>, after: Option<&Job>) -> Result<(), RowError> {
@@ -277,21 +263,34 @@ impl<'a> Work<'a> {
         texts.map(|text| Key::parse(&text?).map_err(|error| RowError::Bad(error.to_string()))).collect()
     }
 
-    fn take_in(&mut self, key: &Key, before: Option<&Slot>, decision: Decision) -> Result<Outcome, RowError> {
-        self.header.counters.last_fence = decision.last_fence;
-        for event in decision.events {
+    /// Writes the changes of a key whose slot and job were these.
+    fn write(&mut self, slot: Option<&Slot>, job: Option<&Job>, changes: Changes) -> Result<(), RowError> {
+        self.changed |= !changes.is_empty();
+        self.header.counters.last_fence = changes.last_fence;
+        for event in changes.events {
             self.header.counters.position.0 += 1;
             rows::write_event(&self.db, &Published { position: self.header.counters.position, event })?;
         }
-        for (lease_id, because) in decision.ended {
-            rows::write_ending(&self.db, &Ending { at: self.now, key: key.clone(), lease_id, because })?;
-            self.changed = true;
+        changes.endings.iter().try_for_each(|ending| rows::write_ending(&self.db, ending))?;
+        for (key, after) in &changes.jobs {
+            self.replace_job(key, job, Some(after))?;
         }
-        if let Some(slot) = decision.slot {
-            let sum = rows::write_slot(&self.db, key, &slot)?;
-            self.replace_sum(key, before, u64::from(sum));
+        for (key, after) in &changes.slots {
+            let sum = rows::write_slot(&self.db, key, after)?;
+            self.replace_sum(key, slot, u64::from(sum));
         }
-        Ok(decision.outcome)
+        Ok(())
+    }
+
+    fn known(
+        &self,
+        key: &Key,
+        lease_id: Option<&LeaseId>,
+        bidder: Option<&Owner>,
+    ) -> Result<Known, RowError> {
+        let remembered = lease_id.map_or(Ok(None), |id| self.remembered(key, id))?;
+        let owner_is_full = bidder.map_or(Ok(false), |owner| self.is_full(owner))?;
+        Ok(Known { remembered, owner_is_full })
     }
 
     fn replace_sum(&mut self, key: &Key, before: Option<&Slot>, after: u64) {

@@ -13,8 +13,8 @@ use rusqlite::{Connection, OptionalExtension};
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use super::{Mode, disk, file, log, migrate, shared};
+use crate::changes::Ending;
 use crate::clock::unix_millis;
-use crate::resident::Ending;
 use crate::{Error, Page, Range, Result, Retry};
 
 /// How far fences, positions and sequence numbers jump when a part of history may be missing: more grants than any

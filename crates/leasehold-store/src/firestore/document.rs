@@ -12,20 +12,21 @@ use std::collections::{BTreeMap, HashMap};
 use gcloud_sdk::google::firestore::v1::Value;
 use gcloud_sdk::google::firestore::v1::value::ValueType;
 use leasehold_core::job::{Job, JobText, Record, Status};
-use leasehold_core::lease::{Context, Lease, LossReason, REMEMBERED};
-use leasehold_core::{Decision, Fence, LeaseId, Owner, Slot, StoreTime, TabId, Ttl};
+use leasehold_core::lease::{Lease, LossReason, REMEMBERED};
+use leasehold_core::{Fence, Key, LeaseId, Owner, Slot, StoreTime, TabId, Ttl};
 use serde_json::json;
 
 use super::attempt::{self, Veil};
 use super::url::Names;
 use super::values::{self, text_of};
+use crate::changes::{Changes, Ending, Known};
 use crate::columns;
 
 /// The fields of a document.
 pub(super) type Fields = HashMap<String, Value>;
 
 /// What is to be written: a value, or nothing where the field is to go.
-pub(super) type Changes = BTreeMap<String, Option<ValueType>>;
+pub(super) type Writes = BTreeMap<String, Option<ValueType>>;
 
 /// How many ended attempts a document remembers. Only those of the last ten minutes count.
 const ENDED_KEPT: usize = 20;
@@ -43,68 +44,57 @@ pub(super) struct Found {
     ended: Vec<Ending>,
 }
 
-/// An attempt that has ended, and why.
-#[derive(Clone)]
-struct Ending {
-    id: LeaseId,
-    because: LossReason,
-    at: StoreTime,
-}
-
 impl Found {
     /// What stands in the document, or that there is none.
-    pub(super) fn read(names: &Names, fields: Option<&Fields>) -> Self {
+    pub(super) fn read(names: &Names, key: &Key, fields: Option<&Fields>) -> Self {
         match fields {
             None => Self { record: Record::default(), last_fence: 0, ended: Vec::new() },
-            Some(fields) => Reader { names, fields, state: State::read(names, fields) }.found(),
+            Some(fields) => Reader { names, key, fields, state: State::read(names, fields) }.found(),
         }
     }
 
-    /// What the rules need to know besides the record. Fences follow Firestore's clock, so that they go on growing when
-    /// the document is deleted and made anew, or put back to a backup.
-    pub(super) fn context(&self, now: StoreTime, asked: Option<&LeaseId>) -> Context {
-        let own = self.ended.iter().rev().find(|ending| Some(&ending.id) == asked);
+    /// Nothing so far, at `now`. Fences follow Firestore's clock, so that they go on growing when the document is deleted
+    /// and made anew, or put back to a backup.
+    pub(super) fn changes(&self, now: StoreTime) -> Changes {
+        Changes::new(now, self.last_fence.max(now.as_millis()))
+    }
+
+    /// What the document knows about the lease id that a command comes with.
+    pub(super) fn known(&self, now: StoreTime, asked: Option<&LeaseId>) -> Known {
+        let own = self.ended.iter().rev().find(|ending| Some(&ending.lease_id) == asked);
         let remembered = own.filter(|ending| ending.at + REMEMBERED > now).map(|ending| ending.because);
-        Context { now, last_fence: self.last_fence.max(now.as_millis()), remembered, owner_is_full: false }
+        Known { remembered, owner_is_full: false }
     }
 
     /// What is to be written so that the document says `after`; empty when nothing has changed.
-    pub(super) fn changes(
-        &self,
-        names: &Names,
-        after: &Record,
-        lease: &Decision,
-        now: StoreTime,
-        veil: &Veil,
-    ) -> Changes {
-        let before = &self.record;
-        if after == before && lease.ended.is_empty() {
-            return Changes::new();
+    pub(super) fn writes(&self, names: &Names, after: &Record, changes: &Changes, veil: &Veil) -> Writes {
+        let (before, mut writes) = (&self.record, Writes::new());
+        if changes.is_empty() {
+            return writes;
         }
-        let mut changes = Changes::new();
         if after.slot.lease != before.slot.lease {
-            write_lock(&mut changes, names, before.slot.lease.as_ref(), after.slot.lease.as_ref(), veil);
+            write_lock(&mut writes, names, before.slot.lease.as_ref(), after.slot.lease.as_ref(), veil);
         }
         if let Some(job) = &after.job {
-            write_job(&mut changes, names, before.job.as_ref(), job);
+            write_job(&mut writes, names, before.job.as_ref(), job);
         }
-        let ended = self.ended_with(lease, now);
-        changes.insert(names.state.clone(), Some(values::string(state_text(after, &ended))));
-        changes
+        let ended = self.ended_with(changes);
+        writes.insert(names.state.clone(), Some(values::string(state_text(after, &ended))));
+        writes
     }
 
-    fn ended_with(&self, lease: &Decision, now: StoreTime) -> Vec<Ending> {
+    fn ended_with(&self, changes: &Changes) -> Vec<Ending> {
         let foreign = attempt::foreign();
-        let new = lease.ended.iter().map(|(id, because)| Ending { id: *id, because: *because, at: now });
-        let young = self.ended.iter().filter(|ending| ending.at + REMEMBERED > now).cloned();
-        let ended: Vec<_> = young.chain(new).filter(|ending| ending.id != foreign).collect();
+        let young = self.ended.iter().filter(|ending| ending.at + REMEMBERED > changes.now);
+        let all = young.chain(&changes.endings).filter(|ending| ending.lease_id != foreign);
+        let ended: Vec<_> = all.cloned().collect();
         let too_many = ended.len().saturating_sub(ENDED_KEPT);
         ended.into_iter().skip(too_many).collect()
     }
 }
 
 fn write_lock(
-    changes: &mut Changes,
+    writes: &mut Writes,
     names: &Names,
     before: Option<&Lease>,
     after: Option<&Lease>,
@@ -113,11 +103,11 @@ fn write_lock(
     let Some(lease) = after else {
         // The fence stays: the next one is larger.
         for name in [&names.owner, &names.expires_at, &names.heartbeat_at, &names.attempt] {
-            changes.insert(name.clone(), None);
+            writes.insert(name.clone(), None);
         }
         return;
     };
-    let mut set = |name: &str, value| changes.insert(name.to_owned(), Some(value));
+    let mut set = |name: &str, value| writes.insert(name.to_owned(), Some(value));
     set(&names.owner, values::string(lease.owner.to_string()));
     set(&names.expires_at, values::string(values::iso(lease.expires_at)));
     set(&names.heartbeat_at, values::string(values::iso(lease.renewed_at)));
@@ -128,8 +118,8 @@ fn write_lock(
     }
 }
 
-fn write_job(changes: &mut Changes, names: &Names, before: Option<&Job>, after: &Job) {
-    let mut put = |name: &str, value| changes.insert(name.to_owned(), value);
+fn write_job(writes: &mut Writes, names: &Names, before: Option<&Job>, after: &Job) {
+    let mut put = |name: &str, value| writes.insert(name.to_owned(), value);
     if before.is_none_or(|before| before.payload != after.payload) {
         put(&names.payload, Some(values::string(after.payload.as_str())));
     }
@@ -179,7 +169,7 @@ fn state_text(after: &Record, ended: &[Ending]) -> String {
             json!({ "begun": job.begun, "changedAt": millis(job.changed_at), "by": by })
         }),
         "ended": ended.iter().map(|ending| {
-            json!([attempt::digits(&ending.id), ending.because.as_str(), millis(ending.at)])
+            json!([attempt::digits(&ending.lease_id), ending.because.as_str(), millis(ending.at)])
         }).collect::<Vec<_>>(),
     })
     .to_string()
@@ -224,21 +214,23 @@ impl State {
         self.is_there() && self.0.get("job").is_none_or(serde_json::Value::is_null)
     }
 
-    fn ended(&self) -> Vec<Ending> {
+    fn ended(&self, key: &Key) -> Vec<Ending> {
         let list = self.0.get("ended").and_then(serde_json::Value::as_array);
-        list.into_iter().flatten().filter_map(ending).collect()
+        list.into_iter().flatten().filter_map(|value| ending(key, value)).collect()
     }
 }
 
-fn ending(value: &serde_json::Value) -> Option<Ending> {
-    let id = attempt::id_of(value.get(0)?.as_str()?)?;
+fn ending(key: &Key, value: &serde_json::Value) -> Option<Ending> {
+    let lease_id = attempt::id_of(value.get(0)?.as_str()?)?;
     let because = LossReason::parse(value.get(1)?.as_str()?)?;
-    Some(Ending { id, because, at: StoreTime::from_millis(value.get(2)?.as_u64()?) })
+    let at = StoreTime::from_millis(value.get(2)?.as_u64()?);
+    Some(Ending { at, key: key.clone(), lease_id, because })
 }
 
 /// Makes sense of a document.
 struct Reader<'a> {
     names: &'a Names,
+    key: &'a Key,
     fields: &'a Fields,
     state: State,
 }
@@ -249,7 +241,7 @@ impl Reader<'_> {
         let vacant_since = self.state.time("/vacantSince").unwrap_or(StoreTime::ZERO);
         let slot = Slot { seq, lease: self.lease(), vacant_since };
         let record = Record { job: self.job(), slot };
-        Found { record, last_fence: self.fence().map_or(0, Fence::get), ended: self.state.ended() }
+        Found { record, last_fence: self.fence().map_or(0, Fence::get), ended: self.state.ended(self.key) }
     }
 
     fn field(&self, name: &str) -> Option<&Value> {

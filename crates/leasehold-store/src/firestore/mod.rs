@@ -19,16 +19,17 @@ use async_trait::async_trait;
 use gcloud_sdk::google::firestore::v1::firestore_client::FirestoreClient;
 use gcloud_sdk::google_cloud_auth::credentials::anonymous;
 use gcloud_sdk::{GoogleApi, GoogleAuthMiddleware, HeaderMap, RequestTimeouts};
-use leasehold_core::job::{self, Record};
-use leasehold_core::{Command, JobCommand, Key, Position, Retries, RetryPolicy, StoreTime, decide};
+use leasehold_core::job::Record;
+use leasehold_core::{Command, JobCommand, Key, Position, Retries, RetryPolicy, StoreTime};
 use rustls::crypto::CryptoProvider;
 use tokio::sync::OnceCell;
 
+use crate::changes::Known;
 use crate::clock::Clock;
 use crate::jitter;
 use crate::{Applied, Error, JobApplied, JobStore, Reading, Result, Retry};
 use attempt::Veil;
-use document::{Changes, Found};
+use document::{Found, Writes};
 use trouble::{Trouble, TroubleResult};
 use turn::{Queues, Seen, Turn};
 
@@ -192,63 +193,52 @@ impl Inner {
         turn::read(&self, &document, None, None).await
     }
 
-    /// Decides one command. What is often asked in vain begins with a look: one trip for whoever is refused, who locks
-    /// nobody out. What is written is decided on what the transaction itself has read.
-    async fn apply(self: Arc<Self>, document: String, key: Key, command: Command) -> TroubleResult<Applied> {
-        if matches!(command, Command::Acquire(_) | Command::Check { .. } | Command::Settle) {
-            let seen = turn::read(&self, &document, None, None).await?;
-            let (changes, applied) = self.decide(&key, command.clone(), &seen);
-            if changes.is_empty() {
-                return Ok(applied);
-            }
-        }
-        let (turn, seen) = Turn::begin(&self, &document).await?;
-        let (changes, applied) = self.decide(&key, command, &seen);
-        turn.commit(changes).await?;
-        Ok(applied)
-    }
-
-    async fn apply_job(
+    /// Decides one command. With `look` it begins with a look: one trip for a caller that is refused, which locks out no
+    /// other. What is written is decided on what the transaction itself has read.
+    async fn change<C: Clone, T>(
         self: Arc<Self>,
-        document: String,
-        key: Key,
-        command: JobCommand,
-    ) -> TroubleResult<JobApplied> {
-        if matches!(command, JobCommand::Create { .. } | JobCommand::Acquire(_) | JobCommand::Settle) {
+        (document, key, command): (String, Key, C),
+        look: bool,
+        decide: fn(&Self, &Key, C, &Seen) -> (Writes, T),
+    ) -> TroubleResult<T> {
+        if look {
             let seen = turn::read(&self, &document, None, None).await?;
-            let (changes, applied) = self.decide_job(&key, command.clone(), &seen);
-            if changes.is_empty() {
+            let (writes, applied) = decide(&self, &key, command.clone(), &seen);
+            if writes.is_empty() {
                 return Ok(applied);
             }
         }
         let (turn, seen) = Turn::begin(&self, &document).await?;
-        let (changes, applied) = self.decide_job(&key, command, &seen);
-        turn.commit(changes).await?;
+        let (writes, applied) = decide(&self, &key, command, &seen);
+        turn.commit(writes).await?;
         Ok(applied)
     }
 
     /// What the rules say about the document as it was seen: what is to be written, and the answer once it is.
-    fn decide(&self, key: &Key, command: Command, seen: &Seen) -> (Changes, Applied) {
+    fn decide(&self, key: &Key, command: Command, seen: &Seen) -> (Writes, Applied) {
         let mut veil = Veil::default();
         let (command, now) = (veil.command(command), seen.now);
-        let found = Found::read(&self.url.names, seen.fields.as_ref());
-        let decision = decide(key, &found.record.slot, &command, &found.context(now, command.lease_id()));
-        let slot = decision.slot.clone().unwrap_or_else(|| found.record.slot.clone());
-        let after = Record { slot, job: found.record.job.clone() };
-        let changes = found.changes(&self.url.names, &after, &decision, now, &veil);
-        (changes, Applied { outcome: veil.outcome(decision.outcome), now, position: NOWHERE })
+        let found = Found::read(&self.url.names, key, seen.fields.as_ref());
+        let mut changes = found.changes(now);
+        let known = found.known(now, command.lease_id());
+        let outcome = changes.decide(key, &found.record.slot, &command, known);
+        let slot = changes.slots.last().map_or(&found.record.slot, |(_, slot)| slot);
+        let after = Record { slot: slot.clone(), job: found.record.job.clone() };
+        let writes = found.writes(&self.url.names, &after, &changes, &veil);
+        (writes, Applied { outcome: veil.outcome(outcome), now, position: NOWHERE })
     }
 
     /// The same for a command about a job.
-    fn decide_job(&self, key: &Key, command: JobCommand, seen: &Seen) -> (Changes, JobApplied) {
+    fn decide_job(&self, key: &Key, command: JobCommand, seen: &Seen) -> (Writes, JobApplied) {
         let mut veil = Veil::default();
         let (command, now) = (veil.job_command(command), seen.now);
-        let found = Found::read(&self.url.names, seen.fields.as_ref());
-        let decided = job::decide(key, &found.record, &command, &found.context(now, command.lease_id()));
-        let changes = found.changes(&self.url.names, &decided.record, &decided.lease, now, &veil);
-        let record = Record { slot: veil.slot(decided.record.slot), job: decided.record.job };
-        let outcome = veil.job_outcome(decided.outcome);
-        (changes, JobApplied { outcome, record, now, position: NOWHERE })
+        let found = Found::read(&self.url.names, key, seen.fields.as_ref());
+        let mut changes = found.changes(now);
+        let known = found.known(now, command.lease_id());
+        let (outcome, record) = changes.decide_job(key, &found.record, &command, known);
+        let writes = found.writes(&self.url.names, &record, &changes, &veil);
+        let record = Record { slot: veil.slot(record.slot), job: record.job };
+        (writes, JobApplied { outcome: veil.job_outcome(outcome), record, now, position: NOWHERE })
     }
 }
 
@@ -257,21 +247,27 @@ impl JobStore for Firestore {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
         let document = self.0.url.document(key)?;
         needs_lease_id(&command)?;
-        self.retried(|inner| inner.apply(document.clone(), key.clone(), command.clone())).await
+        // What is often asked in vain.
+        let look = matches!(command, Command::Acquire(_) | Command::Check { .. } | Command::Settle);
+        let asked = (document, key.clone(), command);
+        self.retried(|inner| inner.change(asked.clone(), look, Inner::decide)).await
     }
 
     async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
         let document = self.0.url.document(key)?;
-        self.retried(|inner| inner.apply_job(document.clone(), key.clone(), command.clone())).await
+        let look = matches!(command, JobCommand::Create { .. } | JobCommand::Acquire(_) | JobCommand::Settle);
+        let asked = (document, key.clone(), command);
+        self.retried(|inner| inner.change(asked.clone(), look, Inner::decide_job)).await
     }
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         let document = self.0.url.document(key)?;
         loop {
             let Seen { fields, now } = self.retried(|inner| inner.look(document.clone())).await?;
-            let found = Found::read(&self.0.url.names, fields.as_ref());
-            let settled = decide(key, &found.record.slot, &Command::Settle, &found.context(now, None));
-            if settled.slot.is_none() {
+            let found = Found::read(&self.0.url.names, key, fields.as_ref());
+            let mut changes = found.changes(now);
+            changes.decide(key, &found.record.slot, &Command::Settle, Known::default());
+            if changes.slots.is_empty() {
                 return Ok(Reading { slot: found.record.slot, now, position: NOWHERE });
             }
             self.apply(key, Command::Settle).await?;

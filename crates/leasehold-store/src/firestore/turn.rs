@@ -28,7 +28,7 @@ use gcloud_sdk::google::firestore::v1::{
 use leasehold_core::StoreTime;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::document::{Changes, Fields};
+use super::document::{Fields, Writes};
 use super::trouble::{Phase, Trouble, TroubleResult};
 use super::{Inner, values};
 
@@ -69,14 +69,14 @@ impl Turn {
     }
 
     /// Writes and commits; just ends when there is nothing to write.
-    pub(super) async fn commit(mut self, changes: Changes) -> TroubleResult<()> {
-        if changes.is_empty() {
+    pub(super) async fn commit(mut self, writes: Writes) -> TroubleResult<()> {
+        if writes.is_empty() {
             self.roll_back().await;
             return Ok(());
         }
         let request = CommitRequest {
             database: self.inner.url.database_path(),
-            writes: vec![write(&self.document, changes)],
+            writes: vec![write(&self.document, writes)],
             transaction: self.transaction.clone(),
             ..CommitRequest::default()
         };
@@ -169,10 +169,10 @@ pub(super) async fn read(
 }
 
 /// A write of these fields and no others. A field in the mask that has no value is deleted.
-fn write(document: &str, changes: Changes) -> Write {
-    let field_paths = changes.keys().cloned().collect();
+fn write(document: &str, writes: Writes) -> Write {
+    let field_paths = writes.keys().cloned().collect();
     let fields =
-        changes.into_iter().filter_map(|(name, value)| Some((name, Value { value_type: Some(value?) })));
+        writes.into_iter().filter_map(|(name, value)| Some((name, Value { value_type: Some(value?) })));
     let update = Document { name: document.to_owned(), fields: fields.collect(), ..Document::default() };
     Write {
         update_mask: Some(DocumentMask { field_paths }),

@@ -24,11 +24,12 @@ use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::changes::Known;
 use crate::jitter;
 use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 use connect::Param;
 use trouble::{Next, Trouble, TroubleResult};
-use turn::{CLOCK, Changes, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
+use turn::{CLOCK, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
 
 pub use url::PostgresUrl;
 
@@ -217,12 +218,12 @@ impl Inner {
         slots.sort_by(|(key, slot), (other, other_slot)| {
             (slot.due_at(), key).cmp(&(other_slot.due_at(), other))
         });
-        let mut changes = Changes::new(&header);
+        let mut changes = header.changes();
         for (key, slot) in &slots {
-            changes.settle(key, slot);
+            changes.decide(key, slot, &Command::Settle, Known::default());
         }
         turn.commit(&changes).await?;
-        Ok(changes.keys())
+        Ok(changes.slots.len())
     }
 
     async fn look_for_one(&self, sql: &str, params: &[Param<'_>]) -> TroubleResult<Row> {

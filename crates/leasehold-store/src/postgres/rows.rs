@@ -2,11 +2,12 @@
 
 use leasehold_core::event::Event;
 use leasehold_core::job::{Job, JobText};
-use leasehold_core::lease::{Lease, LossReason};
+use leasehold_core::lease::Lease;
 use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime, TabId};
 use serde_json::{Map, Value, json};
 
 use super::trouble::{Trouble, TroubleResult};
+use crate::changes::Ending;
 use crate::columns::{Flat, FlatStatus, meta_text, parse_meta, parse_request, parse_tab, request_text, ttl};
 
 pub(super) fn slot_row(key: &Key, slot: &Slot) -> Value {
@@ -140,9 +141,9 @@ fn parse_event(text: &str) -> Option<Published> {
     Some(Published { position: Position(row.number("position")?), event })
 }
 
-pub(super) fn ending_row(key: &Key, at: StoreTime, lease_id: &LeaseId, because: LossReason) -> Value {
-    let (lease_id, because) = (lease_id.reveal(), because.as_str());
-    json!({ "at": at.as_millis(), "key": key.as_str(), "lease_id": lease_id, "because": because })
+pub(super) fn ending_row(ending: &Ending) -> Value {
+    let (lease_id, because) = (ending.lease_id.reveal(), ending.because.as_str());
+    json!({ "at": ending.at.as_millis(), "key": ending.key.as_str(), "lease_id": lease_id, "because": because })
 }
 
 /// A row that was read; a column that is NULL is not there.

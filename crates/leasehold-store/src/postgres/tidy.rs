@@ -47,7 +47,7 @@ pub(super) async fn tidy(inner: &Inner) -> TroubleResult<()> {
         (&STEP, Type::INT8),
         (&last_job, Type::INT8),
     ];
-    turn.write_and_commit(DELETE, &params).await?;
+    turn.write_and_commit(None, DELETE, &params).await?;
     Ok(())
 }
 

@@ -22,16 +22,17 @@
 //! them growing when the database is dropped and made anew, or put back to a backup. Two grants of *different* keys at
 //! the same moment may have the same fence: fences are compared within a key.
 
-use leasehold_core::job::{self, Job, JobCommand, Record};
-use leasehold_core::lease::{Command, Context, Decision, LossReason, Outcome, REMEMBERED};
-use leasehold_core::{Key, Position, Slot, StoreTime, decide};
-use serde_json::{Value, json};
+use leasehold_core::job::{JobCommand, Record};
+use leasehold_core::lease::{Command, LossReason, REMEMBERED};
+use leasehold_core::{Key, LeaseId, Owner, Position, Slot, StoreTime};
+use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::connect::{self, BEGIN, Connection, Param, Phase};
 use super::trouble::{Trouble, TroubleResult};
 use super::{Inner, rows, schema};
+use crate::changes::{Changes, Known};
 use crate::{Applied, JobApplied};
 
 /// Reads the clock once for the whole statement.
@@ -76,6 +77,11 @@ impl Header {
             is_behind: running < clock,
         })
     }
+
+    /// Nothing so far, on top of what is committed.
+    pub(super) fn changes(&self) -> Changes {
+        Changes::new(self.now, self.last_fence)
+    }
 }
 
 /// Ties the lease clock to the database's anew, if that one went back.
@@ -107,17 +113,16 @@ pub(super) struct Turn<'a> {
 /// What a decision on one key needs.
 struct Found {
     header: Header,
-    slot: Option<Slot>,
+    record: Record,
     ended: Option<(StoreTime, LossReason)>,
     leases: i64,
 }
 
 impl Found {
-    fn context(&self, inner: &Inner) -> Context {
+    fn known(&self, inner: &Inner) -> Known {
         let now = self.header.now;
         let remembered = self.ended.filter(|(at, _)| *at + REMEMBERED > now).map(|(_, because)| because);
-        let owner_is_full = self.leases >= i64::from(inner.limits.leases_per_owner);
-        Context { now, last_fence: self.header.last_fence, remembered, owner_is_full }
+        Known { remembered, owner_is_full: self.leases >= i64::from(inner.limits.leases_per_owner) }
     }
 }
 
@@ -125,33 +130,25 @@ impl<'a> Turn<'a> {
     /// Decides one command.
     pub(super) async fn apply(inner: &'a Inner, key: &Key, command: &Command) -> TroubleResult<Applied> {
         let turn = Self { inner, connection: Connection::new(inner).await? };
-        let found = turn.lock_and_read(key, command).await?;
-        let slot = found.slot.clone().unwrap_or_else(|| Slot::unknown(found.header.seq_floor));
-        let decision = decide(key, &slot, command, &found.context(inner));
-        let mut changes = Changes::new(&found.header);
-        let outcome = changes.take_in(key, decision);
+        let found = turn.lock_and_read(key, command.lease_id(), command.bidder(), false).await?;
+        let mut changes = found.header.changes();
+        let outcome = changes.decide(key, &found.record.slot, command, found.known(inner));
         let position = turn.commit(&changes).await?.unwrap_or(found.header.position);
         Ok(Applied { outcome, now: found.header.now, position })
     }
 
-    /// Decides one command about a job. Its row is read by a statement of its own after the key was locked, and written by
-    /// one of its own before the rest, in the same two trips.
+    /// Decides one command about a job, in the same two trips.
     pub(super) async fn apply_job(
         inner: &'a Inner,
         key: &Key,
         command: &JobCommand,
     ) -> TroubleResult<JobApplied> {
         let turn = Self { inner, connection: Connection::new(inner).await? };
-        let (found, job) = turn.lock_and_read_job(key, command).await?;
-        let slot = found.slot.clone().unwrap_or_else(|| Slot::unknown(found.header.seq_floor));
-        let decided = job::decide(key, &Record { slot, job }, command, &found.context(inner));
-        let mut changes = Changes::new(&found.header);
-        if decided.job_changed {
-            changes.job = decided.record.job.as_ref().map(|job| rows::job_row(key, job));
-        }
-        changes.take_in(key, decided.lease);
+        let found = turn.lock_and_read(key, command.lease_id(), command.bidder(), true).await?;
+        let mut changes = found.header.changes();
+        let (outcome, record) = changes.decide_job(key, &found.record, command, found.known(inner));
         let position = turn.commit(&changes).await?.unwrap_or(found.header.position);
-        Ok(JobApplied { outcome: decided.outcome, record: decided.record, now: found.header.now, position })
+        Ok(JobApplied { outcome, record, now: found.header.now, position })
     }
 
     /// Begins a transaction and runs a first statement, in one trip.
@@ -171,61 +168,49 @@ impl<'a> Turn<'a> {
         Ok((turn, rows))
     }
 
-    async fn lock_and_read_job(
+    /// Locks the key and reads what a decision on it needs. The row of a job is read by a statement of its own after the
+    /// key was locked.
+    async fn lock_and_read(
         &self,
         key: &Key,
-        command: &JobCommand,
-    ) -> TroubleResult<(Found, Option<Job>)> {
-        let (key, owner) = (key.as_str(), command.bidder().map(|owner| owner.as_str()));
-        let lease_id = command.lease_id().map(|id| id.reveal());
+        lease_id: Option<&LeaseId>,
+        bidder: Option<&Owner>,
+        with_job: bool,
+    ) -> TroubleResult<Found> {
+        let (key, lease_id, owner) = (key.as_str(), lease_id.map(LeaseId::reveal), bidder.map(Owner::as_str));
         let limit = i64::from(self.inner.limits.leases_per_owner);
         let params: [Param<'_>; 4] =
             [(&key, Type::TEXT), (&lease_id, Type::TEXT), (&owner, Type::TEXT), (&limit, Type::INT8)];
         let job_params: [Param<'_>; 1] = [(&key, Type::TEXT)];
         let db = self.connection.get()?;
+        let read_job =
+            async { if with_job { db.query_typed_opt(READ_JOB, &job_params).await } else { Ok(None) } };
         let trip = async {
             let (begun, row, job) = tokio::join!(
                 biased;
                 db.batch_execute(BEGIN),
                 db.query_typed_one(LOCK_AND_READ, &params),
-                db.query_typed_opt(READ_JOB, &job_params),
+                read_job,
             );
             begun?;
             Ok((row?, job?))
         };
         let (row, job) = connect::timely(trip, Phase::Before).await?;
-        let job = job.map(|row| rows::job_from(row.try_get(0)?)).transpose()?;
-        Ok((self.found(&row)?, job))
+        self.found(&row, job.as_ref())
     }
 
-    async fn lock_and_read(&self, key: &Key, command: &Command) -> TroubleResult<Found> {
-        let (key, owner) = (key.as_str(), command.bidder().map(|owner| owner.as_str()));
-        let lease_id = command.lease_id().map(|id| id.reveal());
-        let limit = i64::from(self.inner.limits.leases_per_owner);
-        let params: [Param<'_>; 4] =
-            [(&key, Type::TEXT), (&lease_id, Type::TEXT), (&owner, Type::TEXT), (&limit, Type::INT8)];
-        let db = self.connection.get()?;
-        let trip = async {
-            let (begun, row) = tokio::join!(
-                biased;
-                db.batch_execute(BEGIN),
-                db.query_typed_one(LOCK_AND_READ, &params),
-            );
-            begun?;
-            Ok(row?)
-        };
-        let row = connect::timely(trip, Phase::Before).await?;
-        self.found(&row)
-    }
-
-    fn found(&self, row: &Row) -> TroubleResult<Found> {
+    fn found(&self, row: &Row, job: Option<&Row>) -> TroubleResult<Found> {
         let slot: Option<&str> = row.try_get(HEADER_COLUMNS)?;
         let at: Option<i64> = row.try_get(HEADER_COLUMNS + 1)?;
         let because: Option<&str> = row.try_get(HEADER_COLUMNS + 2)?;
         let because = because.map(|word| LossReason::parse(word).unwrap_or(LossReason::Unknown));
+        let header = self.header(row)?;
+        let slot = slot.map(rows::slot_from).transpose()?;
+        let slot = slot.map_or_else(|| Slot::unknown(header.seq_floor), |(_, slot)| slot);
+        let job = job.map(|row| rows::job_from(row.try_get(0)?)).transpose()?;
         Ok(Found {
-            header: self.header(row)?,
-            slot: slot.map(rows::slot_from).transpose()?.map(|(_, slot)| slot),
+            header,
+            record: Record { slot, job },
             ended: at.map(|at| StoreTime::from_millis(at.cast_unsigned())).zip(because),
             leases: row.try_get(HEADER_COLUMNS + 3)?,
         })
@@ -270,9 +255,9 @@ impl<'a> Turn<'a> {
         }
         let count = i64::try_from(changes.events.len()).unwrap_or(i64::MAX);
         let (last_fence, now) = (changes.last_fence.cast_signed(), changes.now.as_millis().cast_signed());
-        let slots = json!(changes.slots).to_string();
-        let endings = json!(changes.endings).to_string();
-        let events = json!(changes.events).to_string();
+        let slots = array(changes.slots.iter().map(|(key, slot)| rows::slot_row(key, slot)));
+        let endings = array(changes.endings.iter().map(rows::ending_row));
+        let events = array((1..).zip(&changes.events).map(|(number, event)| rows::event_row(number, event)));
         let params: [Param<'_>; 6] = [
             (&count, Type::INT8),
             (&last_fence, Type::INT8),
@@ -281,41 +266,27 @@ impl<'a> Turn<'a> {
             (&endings, Type::TEXT),
             (&events, Type::TEXT),
         ];
-        let row = match &changes.job {
-            None => self.write_and_commit(WRITE, &params).await?,
-            Some(job) => self.write_job_and_commit(&job.to_string(), &params).await?,
-        };
+        let job = changes.jobs.first().map(|(key, job)| rows::job_row(key, job).to_string());
+        let row = self.write_and_commit(job, WRITE, &params).await?;
         let position: Option<i64> = row.try_get(0)?;
         Ok(position.map(|position| Position(position.cast_unsigned())))
     }
 
-    /// Runs the last statement and commits, in one trip.
-    pub(super) async fn write_and_commit(self, sql: &str, params: &[Param<'_>]) -> TroubleResult<Row> {
-        let db = self.connection.get()?;
-        let trip = async {
-            let (row, committed) =
-                tokio::join!(biased; db.query_typed_one(sql, params), db.batch_execute("COMMIT"));
-            // If the statement failed, the commit was none.
-            let row = row.map_err(|error| Trouble::new(&error, Phase::Committing))?;
-            committed.map_err(|error| Trouble::new(&error, Phase::Committing))?;
-            Ok(row)
-        };
-        let row = connect::timely(trip, Phase::Committing).await?;
-        self.connection.keep();
-        Ok(row)
-    }
-
-    /// The same with a job's row before it. If that fails, so does what comes after it in the same transaction.
-    async fn write_job_and_commit(self, job: &str, params: &[Param<'_>]) -> TroubleResult<Row> {
+    /// Writes the row of a job, if there is one, runs the last statement and commits, in one trip. If one of them fails, so
+    /// does what comes after it in the same transaction, and the commit is none.
+    pub(super) async fn write_and_commit(
+        self,
+        job: Option<String>,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> TroubleResult<Row> {
         let db = self.connection.get()?;
         let job_params: [Param<'_>; 1] = [(&job, Type::TEXT)];
+        let write_job =
+            async { if job.is_some() { db.query_typed_opt(WRITE_JOB, &job_params).await } else { Ok(None) } };
         let trip = async {
-            let (job, row, committed) = tokio::join!(
-                biased;
-                db.query_typed_opt(WRITE_JOB, &job_params),
-                db.query_typed_one(WRITE, params),
-                db.batch_execute("COMMIT"),
-            );
+            let (job, row, committed) =
+                tokio::join!(biased; write_job, db.query_typed_one(sql, params), db.batch_execute("COMMIT"));
             let failed = |error: tokio_postgres::Error| Trouble::new(&error, Phase::Committing);
             job.map_err(failed)?;
             let row = row.map_err(failed)?;
@@ -336,49 +307,9 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// What one transaction writes.
-pub(super) struct Changes {
-    now: StoreTime,
-    last_fence: u64,
-    slots: Vec<Value>,
-    endings: Vec<Value>,
-    events: Vec<Value>,
-    job: Option<Value>,
-}
-
-impl Changes {
-    pub(super) fn new(header: &Header) -> Self {
-        let (now, last_fence) = (header.now, header.last_fence);
-        Self { now, last_fence, slots: Vec::new(), endings: Vec::new(), events: Vec::new(), job: None }
-    }
-
-    /// Decides what is due on a key, and adds it.
-    pub(super) fn settle(&mut self, key: &Key, slot: &Slot) {
-        let context =
-            Context { now: self.now, last_fence: self.last_fence, remembered: None, owner_is_full: false };
-        self.take_in(key, decide(key, slot, &Command::Settle, &context));
-    }
-
-    /// On how many keys something changes.
-    pub(super) fn keys(&self) -> usize {
-        self.slots.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.endings.is_empty() && self.job.is_none()
-    }
-
-    fn take_in(&mut self, key: &Key, decision: Decision) -> Outcome {
-        self.last_fence = decision.last_fence;
-        for event in &decision.events {
-            self.events.push(rows::event_row(self.events.len() + 1, event));
-        }
-        for (lease_id, because) in &decision.ended {
-            self.endings.push(rows::ending_row(key, self.now, lease_id, *because));
-        }
-        self.slots.extend(decision.slot.iter().map(|slot| rows::slot_row(key, slot)));
-        decision.outcome
-    }
+/// The rows as one JSON text.
+fn array(rows: impl Iterator<Item = Value>) -> String {
+    Value::Array(rows.collect()).to_string()
 }
 
 /// Lock and read; `$1` the key, `$2` the command's lease id, `$3` the bidder, `$4` the most leases that count.
