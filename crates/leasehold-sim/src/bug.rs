@@ -40,12 +40,14 @@ pub enum Bug {
     ReloadForgetsTheClock,
     /// While nothing else is written, the clock is not either.
     IdleClockNotWritten,
+    /// A commit is not compared with the epoch of the file: a server that was replaced goes on.
+    EpochNotCompared,
 }
 
 impl Bug {
     /// All of them, with the name that the command line uses and the laws that catch it, the one it is
     /// meant for first.
-    pub const ALL: [(Self, &'static str, &'static [Law]); 17] = [
+    pub const ALL: [(Self, &'static str, &'static [Law]); 18] = [
         (Self::NoRecheckAfterWaiting, "no-recheck-after-waiting", &[Law::BeliefHasAGrant]),
         (
             Self::ReleaseWithoutCompare,
@@ -86,6 +88,20 @@ impl Bug {
         ),
         (Self::ReloadForgetsTheClock, "reload-forgets-the-clock", &[Law::ClockForward]),
         (Self::IdleClockNotWritten, "idle-clock-not-written", &[Law::ClockKept]),
+        (
+            Self::EpochNotCompared,
+            "epoch-not-compared",
+            &[
+                Law::EventsInOrder,
+                Law::ClockForward,
+                Law::ClaimsAreCompared,
+                Law::OneLease,
+                Law::FencesGrow,
+                Law::OneEnd,
+                Law::NoRevival,
+                Law::GrantedOnce,
+            ],
+        ),
     ];
 
     /// The bug of this name.

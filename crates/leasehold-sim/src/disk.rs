@@ -22,6 +22,8 @@ pub struct Rows {
     pub clock: StoreTime,
     /// The slots.
     pub slots: BTreeMap<Key, Slot>,
+    /// Which opening of the file the last commit belongs to.
+    epoch: u64,
     endings: Vec<Ending>,
     events: Vec<Published>,
 }
@@ -88,9 +90,13 @@ impl Fate {
     }
 }
 
-/// The disk in the hands of the world, which decides its fate, and of the writer, which uses it.
+/// The disk in the hands of the world, which decides its fate, and of the writers, which use it.
 #[derive(Clone, Default)]
-pub struct Disk(Rc<RefCell<State>>);
+pub struct Disk {
+    state: Rc<RefCell<State>>,
+    /// The epoch of the writer that has this in its hands.
+    epoch: u64,
+}
 
 #[derive(Default)]
 struct State {
@@ -104,33 +110,53 @@ impl Disk {
     /// A disk with an empty file on it; some of the mistakes are its own.
     pub fn new(last_fence: u64, bug: Option<Bug>) -> Self {
         let state = State { rows: Rows::new(last_fence), bug, ..State::default() };
-        Self(Rc::new(RefCell::new(state)))
+        Self { state: Rc::new(RefCell::new(state)), epoch: 0 }
+    }
+
+    /// The same disk for a writer that begins with it now. Every other writer is replaced.
+    pub fn open(&self) -> Self {
+        let mut state = self.state.borrow_mut();
+        state.rows.epoch += 1;
+        Self { state: self.state.clone(), epoch: state.rows.epoch }
+    }
+
+    /// Whether what this writer commits is taken.
+    pub fn takes(&self) -> bool {
+        let state = self.state.borrow();
+        state.rows.epoch == self.epoch || state.bug == Some(Bug::EpochNotCompared)
     }
 
     /// What is on it.
     pub fn rows(&self) -> Ref<'_, Rows> {
-        Ref::map(self.0.borrow(), |state| &state.rows)
+        Ref::map(self.state.borrow(), |state| &state.rows)
     }
 
     /// What is on it, to be changed behind the back of the writer.
     pub fn rows_mut(&self) -> RefMut<'_, Rows> {
-        RefMut::map(self.0.borrow_mut(), |state| &mut state.rows)
+        RefMut::map(self.state.borrow_mut(), |state| &mut state.rows)
     }
 
     /// Says what becomes of the next commit.
     pub fn set_fate(&self, fate: Fate) {
-        self.0.borrow_mut().fate = fate;
+        self.state.borrow_mut().fate = fate;
     }
 
     /// Says whether it can be read at present.
     pub fn set_unreadable(&self, unreadable: bool) {
-        self.0.borrow_mut().unreadable = unreadable;
+        self.state.borrow_mut().unreadable = unreadable;
     }
 }
 
 impl writer::Disk for Disk {
+    fn still_alone(&mut self) -> Result<()> {
+        if self.takes() { Ok(()) } else { Err(replaced()) }
+    }
+
     fn commit(&mut self, _: &Resident, batch: &Batch<'_>) -> Result<(), Failure> {
-        let mut state = self.0.borrow_mut();
+        if !self.takes() {
+            return Err(Failure { error: replaced(), undone: true });
+        }
+        let mut state = self.state.borrow_mut();
         if state.bug == Some(Bug::IdleClockNotWritten) && batch.staged.is_empty() {
             return Ok(());
         }
@@ -144,7 +170,8 @@ impl writer::Disk for Disk {
     }
 
     fn reload(&mut self) -> Result<Loaded> {
-        let state = self.0.borrow();
+        self.still_alone()?;
+        let state = self.state.borrow();
         if state.unreadable {
             return Err(trouble());
         }
@@ -154,9 +181,15 @@ impl writer::Disk for Disk {
     }
 
     fn end(&mut self, clock: StoreTime) -> Result<()> {
-        self.0.borrow_mut().rows.clock = clock;
+        self.still_alone()?;
+        self.state.borrow_mut().rows.clock = clock;
         Ok(())
     }
+}
+
+fn replaced() -> Error {
+    let (path, by) = ("the simulated file".into(), "another server".to_owned());
+    Error::InUse { path, by, fix: "stop one of them".to_owned() }
 }
 
 fn trouble() -> Error {

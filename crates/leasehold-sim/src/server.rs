@@ -23,6 +23,9 @@ use crate::world::{Happening, World};
 /// How long the writer waits for work before it moves the clock on by itself; the sweeper asks as often.
 const TICK: u64 = 200;
 
+/// How many of a thousand commands go to a server that was replaced.
+const TO_THE_REPLACED: u64 = 300;
+
 /// A process that answers clients.
 #[derive(Default)]
 pub struct Server {
@@ -61,7 +64,7 @@ impl Engine {
         let loaded = disk.rows().load();
         match setting.topology {
             Topology::Exclusive => {
-                let writer = Writer::new(disk.clone(), loaded, raw, Limits::default());
+                let writer = Writer::new(disk.open(), loaded, raw, Limits::default());
                 Self::Exclusive { writer, turn: None }
             }
             Topology::Shared(_) => Self::Shared(Database::new(loaded, raw)),
@@ -104,6 +107,9 @@ impl World {
             return self.after(delay, Happening::ToServer(at, message));
         }
         match message {
+            ToServer::Apply(request) if self.replaced.is_some() && self.random.chance(TO_THE_REPLACED) => {
+                self.ask_replaced(request);
+            }
             ToServer::Apply(request) => {
                 server.queue.push(self.desk.command(request, false));
                 self.take_turn(at);
@@ -348,6 +354,55 @@ impl World {
         }
     }
 
+    // --- two servers on one file ---
+
+    /// A second server begins with the file, although the first one has it open. What the first had under way comes to its
+    /// commit after that. Some of the clients go on asking the first one.
+    pub(crate) fn start_second_server(&mut self) {
+        let raw = self.raw_clock();
+        let Some(server) = self.servers.first_mut().filter(|server| !server.down) else { return };
+        if matches!(self.engine, Engine::Shared(_)) {
+            return;
+        }
+        server.life += 1;
+        let life = server.life;
+        self.check_kept_clock();
+        let first = std::mem::replace(&mut self.engine, Engine::start(&self.disk, &self.setting, raw));
+        self.tell(|_| "a SECOND SERVER is started on the file of the first".into());
+        if let Engine::Exclusive { mut writer, turn } = first {
+            if let Some(Pending { turn, .. }) = turn {
+                self.commit_replaced(&mut writer, turn);
+            }
+            self.replaced = Some(writer);
+        }
+        self.after(0, Happening::Tick(0, life));
+    }
+
+    fn ask_replaced(&mut self, request: Rc<Request>) {
+        let raw = self.raw_clock();
+        let Some(mut writer) = self.replaced.take() else { return };
+        self.disk.set_unreadable(false);
+        if let Some(turn) = writer.begin(vec![self.desk.command(request, false)], raw) {
+            self.commit_replaced(&mut writer, turn);
+        }
+        self.replaced = Some(writer);
+        self.deliver();
+    }
+
+    /// A server that was replaced comes to its commit. Only a buggy one gets that far.
+    fn commit_replaced(&mut self, writer: &mut Writer<Disk>, turn: Turn<Answer>) {
+        self.disk.set_fate(Fate::Written);
+        if self.bug == Some(Bug::EpochNotCompared) {
+            self.tell(|_| "the first server commits all the same".into());
+            match turn.writes() {
+                true => self.note_durable(turn.staged(), turn.answers()),
+                false => self.checker.answered(self.now, turn.staged().now, decided(turn.answers())),
+            }
+        }
+        writer.finish(turn);
+        self.deliver();
+    }
+
     // --- ends and beginnings ---
 
     pub(crate) fn crash_server(&mut self, at: usize) {
@@ -387,6 +442,11 @@ impl World {
             self.note_durable(turn.staged(), turn.answers());
             self.disk.rows_mut().write(turn.staged());
         }
+        self.check_kept_clock();
+    }
+
+    /// The next server goes on from the time that is on disk.
+    fn check_kept_clock(&mut self) {
         let Engine::Exclusive { writer, .. } = &self.engine else { return };
         let (shown, has_leases) = (writer.view().now(), writer.view().resident().has_leases());
         let kept = self.disk.rows().clock;

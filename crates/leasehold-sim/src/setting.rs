@@ -71,6 +71,8 @@ pub enum Fault {
     ServerCrash,
     /// A server does nothing for a while.
     ServerPause,
+    /// A second server is started on the file of the first, which goes on running.
+    SecondServer,
     /// A client is gone, and comes back.
     ClientCrash,
     /// A client does nothing for a while, longer than its TTL perhaps.
@@ -106,8 +108,14 @@ impl Setting {
 
 impl Faults {
     fn draw(random: &mut Random, pace: u64) -> Self {
-        let all =
-            [Fault::ServerCrash, Fault::ServerPause, Fault::ClientCrash, Fault::ClientPause, Fault::Cut];
+        let all = [
+            Fault::ServerCrash,
+            Fault::ServerPause,
+            Fault::SecondServer,
+            Fault::ClientCrash,
+            Fault::ClientPause,
+            Fault::Cut,
+        ];
         let kinds: Vec<Fault> = all.into_iter().filter(|_| random.chance(600)).collect();
         Self {
             lost: random.pick(&[0, 5, 20, 100, 300], 0),

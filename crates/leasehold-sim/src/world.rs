@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use leasehold_core::{HolderTime, Key, Owner, Position, TabId};
 use leasehold_store::Feed;
+use leasehold_store::writer::Writer;
 
 use crate::bug::Bug;
 use crate::checker::{Belief, Checker, Counts};
@@ -64,6 +65,8 @@ pub struct World {
     pub(crate) seats: Vec<Seat>,
     pub(crate) servers: Vec<Server>,
     pub(crate) engine: Engine,
+    /// The server that was replaced last, and does not know.
+    pub(crate) replaced: Option<Writer<Disk>>,
     pub(crate) disk: Disk,
     pub(crate) desk: Rc<Desk>,
     pub(crate) checker: Checker,
@@ -153,6 +156,7 @@ impl World {
             keys,
             seats: seats.collect(),
             servers: (0..servers).map(|_| Server::default()).collect(),
+            replaced: None,
             engine: Engine::start(&disk, &setting, setting.store_clock.read(0)),
             disk,
             desk: Desk::new(bug),
@@ -462,6 +466,7 @@ impl World {
         match kind {
             Some(Fault::ServerCrash) => self.crash_server(server),
             Some(Fault::ServerPause) => self.pause_server(server),
+            Some(Fault::SecondServer) => self.start_second_server(),
             Some(Fault::ClientCrash) => self.crash_client(client),
             Some(Fault::ClientPause) => self.pause_client(client),
             Some(Fault::Cut) => self.cut(client),
@@ -514,6 +519,7 @@ impl World {
     fn become_calm(&mut self) {
         self.tell(|_| "all is calm from now on".into());
         self.calm = true;
+        self.replaced = None;
         for client in 0..self.seats.len() {
             if let Some(seat) = self.seats.get_mut(client) {
                 seat.paused_until = seat.paused_until.min(self.now);

@@ -42,6 +42,10 @@ const TRIM: usize = 1_000;
 
 /// What the writer needs of a disk. Each call is one whole batch; how pages are torn and mended is below this.
 pub trait Disk {
+    /// Whether this writer still has the disk to itself. It is asked at the beginning of every turn: a writer that was
+    /// replaced must not answer from its memory either.
+    fn still_alone(&mut self) -> Result<()>;
+
     /// Writes a batch as one transaction, and syncs it. `before` is the state that the batch changes.
     fn commit(&mut self, before: &Resident, batch: &Batch<'_>) -> Result<(), Failure>;
 
@@ -147,6 +151,8 @@ impl Overlay<'_> {
 
 /// What readers see: what is durable, and the lease clock as of the last turn. Only the writer changes it.
 pub struct View {
+    /// Why nothing may be read any more.
+    lost: RwLock<Option<Error>>,
     resident: RwLock<Resident>,
     now: AtomicU64,
     position: watch::Sender<Position>,
@@ -157,9 +163,27 @@ impl View {
     #[inline]
     pub fn new(loaded: Loaded) -> Self {
         Self {
+            lost: RwLock::default(),
             now: AtomicU64::new(loaded.clock.as_millis()),
             position: watch::Sender::new(loaded.resident.counters.position),
             resident: RwLock::new(loaded.resident),
+        }
+    }
+
+    /// Fails while the writer does not have the disk to itself: what was read may not be true any more.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        lost.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    #[inline]
+    fn set_lost(&self, lost: Option<Error>) {
+        let is_lost = lost.is_some();
+        let before = std::mem::replace(&mut *self.lost.write().unwrap_or_else(PoisonError::into_inner), lost);
+        if is_lost && before.is_none() {
+            // Wakes consumers of events.
+            self.position.send_modify(|_| {});
         }
     }
 
@@ -289,11 +313,9 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Decides the requests, at the raw reading `raw` of the machine's clock. `None` when the state could not be read
-    /// anew: then they have been refused.
+    /// anew, or is not this writer's any more: then they have been refused.
     pub fn begin<R: Request>(&mut self, requests: Vec<R>, raw: u64) -> Option<Turn<R::Answer>> {
-        if !self.healthy
-            && let Err(error) = self.reload()
-        {
+        if let Err(error) = self.be_ready() {
             requests.into_iter().for_each(|request| request.refuse(error.clone()));
             return None;
         }
@@ -325,16 +347,25 @@ impl<D: Disk> Writer<D> {
                 // While nothing can be written nobody can renew: such time does not count.
                 self.clock.stand_still_at(before);
                 self.healthy = undone;
+                if matches!(error, Error::InUse { .. }) {
+                    self.view.set_lost(Some(error.clone()));
+                }
                 answers.into_iter().for_each(|answer| answer.refuse(error.clone()));
             }
         }
     }
 
+    /// Makes sure that what is in memory is what is on disk.
+    fn be_ready(&mut self) -> Result<()> {
+        let alone = self.disk.still_alone();
+        self.view.set_lost(alone.as_ref().err().cloned());
+        alone?;
+        if self.healthy { Ok(()) } else { self.reload() }
+    }
+
     /// Writes the clock for the last time, and leaves the disk in order.
     pub fn end(&mut self, raw: u64) -> Result<()> {
-        if !self.healthy {
-            self.reload()?;
-        }
+        self.be_ready()?;
         self.disk.end(self.clock.turn(raw))
     }
 
@@ -392,6 +423,7 @@ mod tests {
         slots: BTreeMap<Key, Slot>,
         fates: VecDeque<Fate>,
         unreadable: bool,
+        replaced: bool,
         commits: usize,
         trims: Vec<Trim>,
         ended_at: Option<StoreTime>,
@@ -401,6 +433,10 @@ mod tests {
     struct Shared(Rc<RefCell<Paper>>);
 
     impl Disk for Shared {
+        fn still_alone(&mut self) -> Result<()> {
+            if self.0.borrow().replaced { Err(Error::Closed) } else { Ok(()) }
+        }
+
         fn commit(&mut self, _: &Resident, batch: &Batch<'_>) -> Result<(), Failure> {
             let mut paper = self.0.borrow_mut();
             paper.commits += 1;
@@ -573,6 +609,19 @@ mod tests {
         scene.disk.0.borrow_mut().unreadable = false;
         let renewed = scene.ask(Command::Renew { claim: claim.into(), ttl: None }, 100_000);
         assert!(matches!(renewed, Ok(Outcome::Renewed(_))), "law 10: {renewed:?}");
+    }
+
+    #[test]
+    fn a_writer_that_was_replaced_answers_nothing_from_its_memory() {
+        let (mut scene, claim) = Scene::with_lease();
+        assert!(scene.writer.view().check().is_ok());
+        scene.disk.0.borrow_mut().replaced = true;
+        let check = Command::Check { fence: claim.fence };
+        assert!(scene.ask(check.clone(), 100).is_err());
+        assert!(scene.writer.view().check().is_err());
+        assert!(scene.writer.end(200).is_err());
+        scene.disk.0.borrow_mut().replaced = false;
+        assert!(scene.ask(check, 300).is_ok() && scene.writer.view().check().is_ok());
     }
 
     #[test]

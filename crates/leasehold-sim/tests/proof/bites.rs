@@ -50,4 +50,5 @@ caught! {
     no_reload_after_unknown_write: NoReloadAfterUnknownWrite,
     reload_forgets_the_clock: ReloadForgetsTheClock,
     idle_clock_not_written: IdleClockNotWritten,
+    epoch_not_compared: EpochNotCompared,
 }

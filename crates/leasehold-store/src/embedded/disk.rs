@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use leasehold_core::job::Job;
 use leasehold_core::{Key, Published, Slot, StoreTime};
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::file;
 use super::mode_lock::ModeLock;
@@ -13,7 +13,7 @@ use crate::changes::Ending;
 use crate::clock::Clock;
 use crate::resident::{Resident, Staged};
 use crate::writer::{Batch, Disk, Failure, Loaded, Trim};
-use crate::{Result, Retry};
+use crate::{Error, Result, Retry};
 
 /// After how many commits a store is taken for a busy one, which is worth a log of full length.
 const BUSY: u32 = 100;
@@ -24,27 +24,42 @@ pub(super) struct SqliteDisk {
     db: Connection,
     header: Header,
     lock: ModeLock,
+    /// Whether another process has opened the file since.
+    replaced: bool,
     /// How many transactions were written since the store was opened.
     commits: u32,
 }
 
+/// How often the file is read again because another process has written it meanwhile.
+const ATTEMPTS: u32 = 10;
+
 impl SqliteDisk {
-    /// Reads the whole file, and marks it as in use.
+    /// Reads the whole file, and marks it as in use by this process: every other one that has it open is replaced.
     pub(super) fn open(path: &Path, lock: ModeLock, clock: &dyn Clock) -> Result<(Self, Loaded)> {
-        let (mut db, mut header, resident) = load(path)?;
-        let start = resumed(&header, clock);
-        header.boot.clear();
-        header.in_use = true;
-        header.clock = start;
-        begin_use(&mut db, &header).map_err(|error| file::trouble(path, &error))?;
-        let disk = Self { path: path.to_owned(), db, header, lock, commits: 0 };
-        Ok((disk, Loaded { resident, clock: start }))
+        for _ in 0..ATTEMPTS {
+            let (mut db, found, resident) = load(path)?;
+            let clock = resumed(&found, clock);
+            let (boot, in_use, epoch) = (String::new(), true, file::new_epoch());
+            let header = Header { boot, in_use, clock, epoch, ..found.clone() };
+            let begun =
+                begin_use(&mut db, &found, &header).map_err(|error| file::row_trouble(path, error))?;
+            if begun {
+                let path = path.to_owned();
+                let disk = Self { path, db, header, lock, replaced: false, commits: 0 };
+                return Ok((disk, Loaded { resident, clock }));
+            }
+        }
+        Err(lock.replaced())
     }
 
-    fn write(&mut self, before: &Resident, batch: &Batch<'_>) -> rusqlite::Result<()> {
+    /// Writes a batch; answers whether the file was still this process's.
+    fn write(&mut self, before: &Resident, batch: &Batch<'_>) -> rusqlite::Result<bool> {
         let staged = batch.staged;
         let mut header = Header { counters: staged.counters, clock: staged.now, ..self.header.clone() };
-        let transaction = self.db.unchecked_transaction()?;
+        let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
+        if rows::read_epoch(&transaction)? != header.epoch {
+            return Ok(false);
+        }
         write_slots(&transaction, &mut header, before, staged)?;
         write_jobs(&transaction, &mut header, before, staged)?;
         staged.events.iter().try_for_each(|event| rows::write_event(&transaction, event))?;
@@ -56,7 +71,13 @@ impl SqliteDisk {
         transaction.commit()?;
         self.header = header;
         self.count_commit();
-        Ok(())
+        Ok(true)
+    }
+
+    /// From now on, everything is refused.
+    fn be_replaced(&mut self) -> Error {
+        self.replaced = true;
+        self.lock.replaced()
     }
 
     /// Gives the log its full length once the store has turned out to be a busy one.
@@ -71,16 +92,37 @@ impl SqliteDisk {
 }
 
 impl Disk for SqliteDisk {
+    fn still_alone(&mut self) -> Result<()> {
+        if self.replaced {
+            return Err(self.be_replaced());
+        }
+        if !self.lock.keep_in_force()? {
+            return Ok(());
+        }
+        match rows::read_epoch(&self.db) {
+            Ok(epoch) if epoch == self.header.epoch => Ok(()),
+            Ok(_) => Err(self.be_replaced()),
+            Err(error) => Err(file::trouble(&self.path, &error)),
+        }
+    }
+
     fn commit(&mut self, before: &Resident, batch: &Batch<'_>) -> Result<(), Failure> {
-        self.write(before, batch).map_err(|error| {
-            let error = file::trouble(&self.path, &error);
-            let undone = error.retry() == Retry::Safe && self.db.is_autocommit();
-            Failure { error, undone }
-        })
+        match self.write(before, batch) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure { error: self.be_replaced(), undone: true }),
+            Err(error) => {
+                let error = file::trouble(&self.path, &error);
+                let undone = error.retry() == Retry::Safe && self.db.is_autocommit();
+                Err(Failure { error, undone })
+            }
+        }
     }
 
     fn reload(&mut self) -> Result<Loaded> {
         let (db, header, resident) = load(&self.path)?;
+        if header.epoch != self.header.epoch {
+            return Err(self.be_replaced());
+        }
         // After a failed sync the log may look written and not be. Writing it into the file makes it so.
         // The header then begins a new log, in which nothing is left of what failed.
         file::checkpoint(&db)
@@ -95,10 +137,24 @@ impl Disk for SqliteDisk {
     fn end(&mut self, clock: StoreTime) -> Result<()> {
         self.header.clock = clock;
         self.header.in_use = false;
-        let ended = rows::write_header(&self.db, &self.header).and_then(|()| file::end_orderly(&self.db));
         debug_assert!(self.lock.is_last(), "an exclusive store is alone");
-        ended.map_err(|error| file::trouble(&self.path, &error))
+        match end_use(&self.db, &self.header) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.be_replaced()),
+            Err(error) => Err(file::trouble(&self.path, &error)),
+        }
     }
+}
+
+/// Writes the header for the last time and puts the file in order, if it is still this process's.
+fn end_use(db: &Connection, header: &Header) -> rusqlite::Result<bool> {
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
+    if rows::read_epoch(&transaction)? != header.epoch {
+        return Ok(false);
+    }
+    rows::write_header(&transaction, header)?;
+    transaction.commit()?;
+    file::end_orderly(db).map(|()| true)
 }
 
 fn write_slots(
@@ -211,12 +267,16 @@ fn resumed(header: &Header, clock: &dyn Clock) -> StoreTime {
 }
 
 /// Marks the file as in use, in the file itself and not only in its log: a mark without a log means that the log was
-/// lost. Drops the indexes that only shared mode needs.
-fn begin_use(db: &mut Connection, header: &Header) -> rusqlite::Result<()> {
+/// lost. Drops the indexes that only shared mode needs. Answers whether the file was still as it had been `found`.
+fn begin_use(db: &mut Connection, found: &Header, header: &Header) -> std::result::Result<bool, RowError> {
     file::begin_log(db)?;
-    let transaction = db.transaction()?;
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if rows::read_header(&transaction)? != *found {
+        return Ok(false);
+    }
     super::shared::drop_indexes(&transaction)?;
     rows::write_header(&transaction, header)?;
     transaction.commit()?;
-    file::checkpoint(db)
+    file::checkpoint(db)?;
+    Ok(true)
 }

@@ -100,6 +100,7 @@ impl JobStore for Exclusive {
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         loop {
+            self.view.check()?;
             let reading = self.view.reading(key);
             if reading.slot.due_at().is_none_or(|due| due > reading.now) {
                 return Ok(reading);
@@ -117,13 +118,14 @@ impl Store for Exclusive {
     }
 
     async fn list(&self, range: &Range) -> Result<Page> {
-        Ok(self.view.page(range))
+        self.view.check().map(|()| self.view.page(range))
     }
 
     async fn events(&self, after: Position, limit: usize) -> Result<Feed> {
         let mut changes = self.view.positions();
         loop {
             changes.borrow_and_update();
+            self.view.check()?;
             if let Some(feed) = self.view.events_after(after, limit) {
                 return Ok(feed);
             }

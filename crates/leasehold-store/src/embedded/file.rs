@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::resident::Counters;
 use crate::{Error, Result, Retry};
 
 /// The schema that this version writes.
-pub(super) const SCHEMA: i64 = 2;
+pub(super) const SCHEMA: i64 = 3;
 
 /// The oldest schema that there are files of.
 const OLDEST_SCHEMA: i64 = 1;
@@ -37,12 +38,6 @@ const LOG_PAGES: u32 = 2_000;
 const LOG_LENGTH: u64 = (LOG_PAGES as u64 + 100) * (PAGE_SIZE.cast_unsigned() + 24);
 
 const CREATE: &str = "
-CREATE TABLE store (
-  id INTEGER PRIMARY KEY CHECK (id = 1),
-  last_fence INTEGER NOT NULL, position INTEGER NOT NULL, seq_floor INTEGER NOT NULL,
-  clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
-  slot_sums INTEGER NOT NULL, job_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, sum INTEGER NOT NULL
-);
 CREATE TABLE job (
   key TEXT PRIMARY KEY, payload TEXT NOT NULL, status TEXT NOT NULL, note TEXT, by INTEGER, attempts INTEGER NOT NULL,
   max_attempts INTEGER, begun INTEGER NOT NULL, changed_at INTEGER NOT NULL, sum INTEGER NOT NULL
@@ -58,7 +53,16 @@ CREATE TABLE ending (
 );
 ";
 
-/// The slots. In a table of its own statement: it is the one that a migration makes anew.
+/// The store's own row. This table and the next have statements of their own: migrations make them anew.
+pub(super) const CREATE_STORE: &str = "CREATE TABLE store (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  last_fence INTEGER NOT NULL, position INTEGER NOT NULL, seq_floor INTEGER NOT NULL,
+  clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
+  slot_sums INTEGER NOT NULL, job_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  sum INTEGER NOT NULL
+)";
+
+/// The slots.
 pub(super) const CREATE_SLOT: &str = "CREATE TABLE slot (
   key TEXT PRIMARY KEY, seq INTEGER NOT NULL, vacant_since INTEGER NOT NULL, due_at INTEGER,
   owner TEXT, tab TEXT, lease_id BLOB, fence INTEGER, acquired_at INTEGER, renewed_at INTEGER, expires_at INTEGER,
@@ -141,6 +145,7 @@ pub(super) fn fill_draft(
         db.pragma_update(None, "synchronous", "FULL")?;
         let transaction = db.transaction()?;
         transaction.execute_batch(CREATE)?;
+        transaction.execute_batch(CREATE_STORE)?;
         transaction.execute_batch(CREATE_SLOT)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", SCHEMA)?;
@@ -167,6 +172,11 @@ pub(super) fn put_new(draft: &Path, path: &Path) -> Result<()> {
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::File::open(folder)?.sync_all()
+}
+
+/// A new epoch, made of the keys that the standard library draws for its hash maps. Never 0.
+pub(super) fn new_epoch() -> u64 {
+    RandomState::new().hash_one(unix_millis()) | 1
 }
 
 /// Opens a store for writing. The caller holds the mode lock.
@@ -236,11 +246,10 @@ fn connect_with(path: &Path, access: OpenFlags) -> Result<(Connection, i64)> {
         return Err(damaged(path, &format!("it says that its schema is {found}, which never was")));
     }
     match has_our_tables(&db, found) {
-        Ok(true) if found < SCHEMA => {
-            db.execute_batch(migrate::OLD_VIEW).map_err(|error| trouble(path, &error))?;
+        Ok(true) => {
+            db.execute_batch(&migrate::old_views(found)).map_err(|error| trouble(path, &error))?;
             Ok((db, found))
         }
-        Ok(true) => Ok((db, found)),
         Ok(false) => Err(damaged(path, "its tables are not described as they were once")),
         Err(error) => Err(trouble(path, &error)),
     }
@@ -250,9 +259,10 @@ fn connect_with(path: &Path, access: OpenFlags) -> Result<(Connection, i64)> {
 fn has_our_tables(db: &Connection, schema: i64) -> rusqlite::Result<bool> {
     let mut statement = db.prepare("SELECT sql FROM main.sqlite_schema WHERE type = 'table' ORDER BY sql")?;
     let found: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    let slot = if schema < SCHEMA { migrate::OLD_SLOT } else { CREATE_SLOT };
+    let slot = if schema < migrate::WITH_TABS { migrate::OLD_SLOT } else { CREATE_SLOT };
+    let store = if schema < migrate::WITH_EPOCH { migrate::OLD_STORE } else { CREATE_STORE };
     let rest = CREATE.split(';').map(str::trim).filter(|statement| !statement.is_empty());
-    let mut ours: Vec<&str> = rest.chain([slot]).collect();
+    let mut ours: Vec<&str> = rest.chain([slot, store]).collect();
     ours.sort_unstable();
     Ok(ours == found)
 }
@@ -324,6 +334,11 @@ pub(super) fn row_trouble(path: &Path, error: RowError) -> Error {
     match error {
         RowError::Sqlite(error) => trouble(path, &error),
         RowError::Bad(what) => damaged(path, &what),
+        RowError::Replaced => Error::InUse {
+            path: path.to_owned(),
+            by: "another process".to_owned(),
+            fix: "stop one of the two programs, and start this one again".to_owned(),
+        },
     }
 }
 

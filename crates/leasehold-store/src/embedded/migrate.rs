@@ -2,12 +2,13 @@
 //!
 //! A file is brought up to date in one transaction, by a process that has it alone, and only after every row of it has
 //! turned out to be in order. Looking at a file ([`super::check`], [`super::backup`], …) changes nothing: it reads an old
-//! one through [`OLD_VIEW`].
+//! one through [`old_views`].
 //!
 //! | schema | what is new |
 //! |---|---|
 //! | 1 | |
 //! | 2 | the tab of a holder has a column of its own; it was an entry of `meta` |
+//! | 3 | the epoch: which opening of the file the last commit belongs to |
 
 use std::fs;
 use std::io::Read;
@@ -28,8 +29,25 @@ pub(super) const OLD_SLOT: &str = "CREATE TABLE slot (
   ttl_ms INTEGER, leaving INTEGER, meta TEXT, request TEXT, sum INTEGER NOT NULL
 ) WITHOUT ROWID";
 
-/// Lets a file of schema 1 be read as if it had all columns, for as long as a connection to it lasts.
-pub(super) const OLD_VIEW: &str = "CREATE TEMP VIEW slot AS SELECT *, NULL AS tab FROM main.slot";
+/// How a file of schema 1 or 2 describes the store's own row.
+pub(super) const OLD_STORE: &str = "CREATE TABLE store (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  last_fence INTEGER NOT NULL, position INTEGER NOT NULL, seq_floor INTEGER NOT NULL,
+  clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
+  slot_sums INTEGER NOT NULL, job_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, sum INTEGER NOT NULL
+)";
+
+/// The first schemas in which slots have a tab, and the store's row an epoch.
+pub(super) const WITH_TABS: i64 = 2;
+pub(super) const WITH_EPOCH: i64 = 3;
+
+/// Lets an old file be read as if it had all columns, for as long as a connection to it lasts.
+pub(super) fn old_views(schema: i64) -> String {
+    let slot = "CREATE TEMP VIEW slot AS SELECT *, NULL AS tab FROM main.slot;";
+    let store = "CREATE TEMP VIEW store AS SELECT *, 0 AS epoch FROM main.store;";
+    let views = [(WITH_TABS, slot), (WITH_EPOCH, store)];
+    views.into_iter().filter(|(since, _)| schema < *since).map(|(_, view)| view).collect()
+}
 
 /// The entry of `meta` that was the tab.
 const TAB: &str = "tab";
@@ -47,7 +65,7 @@ pub(super) fn bring_up_to_date(path: &Path) -> Result<()> {
     if schema >= file::SCHEMA {
         return Ok(());
     }
-    let was_in_use = rewrite(&mut db).map_err(|error| file::row_trouble(path, error))?;
+    let was_in_use = rewrite(&mut db, schema).map_err(|error| file::row_trouble(path, error))?;
     let finish = || {
         file::checkpoint(&db)?;
         if was_in_use { Ok(()) } else { file::end_orderly(&db) }
@@ -65,17 +83,21 @@ fn schema_on_disk(path: &Path) -> Option<i64> {
     Some(i64::from(u32::from_be_bytes(version)))
 }
 
-/// Writes all slots anew; answers whether the file was in use when its process ended.
-fn rewrite(db: &mut Connection) -> std::result::Result<bool, RowError> {
+/// Writes the tables anew that have changed since `schema`; answers whether the file was in use when its process ended.
+fn rewrite(db: &mut Connection, schema: i64) -> std::result::Result<bool, RowError> {
     let (mut header, _) = disk::load_rows(db)?;
     let slots = disk::load_slots(db, &header)?;
     let transaction = db.transaction()?;
-    transaction.execute_batch("DROP VIEW temp.slot; DROP TABLE main.slot")?;
-    transaction.execute_batch(file::CREATE_SLOT)?;
-    header.slot_sums = 0;
-    for (key, slot) in slots {
-        let sum = rows::write_slot(&transaction, &key, &with_tab(&key, slot))?;
-        header.slot_sums = header.slot_sums.wrapping_add(u64::from(sum));
+    transaction.execute_batch("DROP VIEW temp.store; DROP TABLE main.store")?;
+    transaction.execute_batch(file::CREATE_STORE)?;
+    if schema < WITH_TABS {
+        transaction.execute_batch("DROP VIEW temp.slot; DROP TABLE main.slot")?;
+        transaction.execute_batch(file::CREATE_SLOT)?;
+        header.slot_sums = 0;
+        for (key, slot) in slots {
+            let sum = rows::write_slot(&transaction, &key, &with_tab(&key, slot))?;
+            header.slot_sums = header.slot_sums.wrapping_add(u64::from(sum));
+        }
     }
     rows::write_header(&transaction, &header)?;
     transaction.pragma_update(None, "user_version", file::SCHEMA)?;
@@ -83,7 +105,7 @@ fn rewrite(db: &mut Connection) -> std::result::Result<bool, RowError> {
     Ok(header.in_use)
 }
 
-/// A slot of an old file, with the tabs where they belong.
+/// A slot of a file without tabs, with the tabs where they belong.
 pub(super) fn with_tab(key: &Key, mut slot: Slot) -> Slot {
     if let Some(lease) = slot.lease.as_mut().filter(|_| key.door() == DOOR) {
         let Lease { tab, meta, request, .. } = lease;

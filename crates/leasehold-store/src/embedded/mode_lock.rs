@@ -15,6 +15,8 @@ use crate::{Error, Result, Retry};
 pub(super) struct ModeLock {
     path: PathBuf,
     file: File,
+    /// Whether no other process had the store open when the lock was taken.
+    was_alone: bool,
 }
 
 /// How often, and how long apart, a shared process looks again: another one may be writing its note this moment, or, as
@@ -38,24 +40,28 @@ impl ModeLock {
         if !create && !path.exists() {
             return Err(super::file::missing(path));
         }
-        let file = open_lock_file(path)?;
-        let lock = Self { path: path.to_owned(), file };
+        let lock = Self::open(path)?;
         match mode {
             Mode::Exclusive => lock.take_exclusive(when_alone),
             Mode::Shared => lock.take_shared(when_alone),
         }
     }
 
-    fn take_exclusive(self, when_alone: impl Fn(&Path) -> Result<()>) -> Result<Self> {
+    fn open(path: &Path) -> Result<Self> {
+        Ok(Self { path: path.to_owned(), file: open_lock_file(path)?, was_alone: false })
+    }
+
+    fn take_exclusive(mut self, when_alone: impl Fn(&Path) -> Result<()>) -> Result<Self> {
         if !self.locked(self.file.try_lock())? {
             return Err(self.in_use(Mode::Exclusive));
         }
         when_alone(&self.path)?;
         self.note(Mode::Exclusive, true);
+        self.was_alone = true;
         Ok(self)
     }
 
-    fn take_shared(self, when_alone: impl Fn(&Path) -> Result<()>) -> Result<Self> {
+    fn take_shared(mut self, when_alone: impl Fn(&Path) -> Result<()>) -> Result<Self> {
         for _ in 0..ATTEMPTS {
             // Alone for a moment: a good time to wipe the notes of processes that are gone.
             let alone = self.locked(self.file.try_lock())?;
@@ -67,6 +73,7 @@ impl ModeLock {
                 if !alone {
                     self.note(Mode::Shared, false);
                 }
+                self.was_alone = alone;
                 return Ok(self);
             }
             if self.holders().iter().any(|holder| holder.starts_with("exclusive")) {
@@ -75,6 +82,46 @@ impl ModeLock {
             std::thread::sleep(PAUSE);
         }
         Err(self.in_use(Mode::Shared))
+    }
+
+    /// Whether no other process had the store open when the lock was taken.
+    pub(super) fn was_alone(&self) -> bool {
+        self.was_alone
+    }
+
+    /// Whether the lock is the one that other processes meet: the file at its path may have been deleted or replaced.
+    pub(super) fn is_in_force(&self) -> bool {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+            let at_path = std::fs::symlink_metadata(lock_path(&self.path)).map(identity);
+            at_path.is_ok_and(|found| self.file.metadata().map(identity).is_ok_and(|own| own == found))
+        }
+        #[cfg(not(unix))]
+        true // There, a file that is open cannot be deleted.
+    }
+
+    /// Makes sure that the exclusive lock is in force. Answers whether it had to be taken again: then another process may
+    /// have had the store open in between.
+    pub(super) fn keep_in_force(&mut self) -> Result<bool> {
+        if self.is_in_force() {
+            return Ok(false);
+        }
+        *self = Self::take(&self.path, Mode::Exclusive, false, |_| Ok(()))?;
+        tracing::warn!(path = %self.path.display(), "the lock file was deleted while the store was open; it was made anew");
+        Ok(true)
+    }
+
+    /// Says that another process has opened the store, although this one had it open.
+    pub(super) fn replaced(&self) -> Error {
+        let holders = match Self::open(&self.path) {
+            Ok(lock) => lock.holders(),
+            Err(_) => Vec::new(),
+        };
+        let fix = "the lock file was deleted or replaced while both had it open: stop one of the two programs, and start \
+                   this one again";
+        Error::InUse { path: self.path.clone(), by: describe(&holders), fix: fix.to_owned() }
     }
 
     /// Whether this process is the only one left; if so, nobody else gets in any more.

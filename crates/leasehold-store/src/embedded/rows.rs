@@ -20,6 +20,8 @@ pub(super) enum RowError {
     Sqlite(rusqlite::Error),
     /// Which row, and what is wrong with it.
     Bad(String),
+    /// Another process has opened the file alone, although this one had it open.
+    Replaced,
 }
 
 impl From<rusqlite::Error> for RowError {
@@ -48,11 +50,14 @@ pub(super) struct Header {
     pub(super) job_sums: u64,
     /// Whether a process is using the file, or was when it ended: then the write-ahead log must be there.
     pub(super) in_use: bool,
+    /// A random number that changes whenever a process opens the file alone. A process that finds another one than its own
+    /// has been replaced. 0 in a new file, and in one of a schema that had no epochs.
+    pub(super) epoch: u64,
 }
 
 impl Header {
     fn sum(&self) -> u32 {
-        Sum::new()
+        let sum = Sum::new()
             .number(self.counters.last_fence)
             .number(self.counters.position.0)
             .number(self.counters.seq_floor)
@@ -61,13 +66,14 @@ impl Header {
             .number(self.clock_offset.cast_unsigned())
             .number(self.slot_sums)
             .number(self.job_sums)
-            .number(u64::from(self.in_use))
-            .finish()
+            .number(u64::from(self.in_use));
+        // Without an epoch it has the checksum that it had before there were any.
+        if self.epoch == 0 { sum.finish() } else { sum.number(self.epoch).finish() }
     }
 }
 
 const READ_HEADER: &str = "SELECT last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, job_sums, \
-                           in_use, sum FROM store WHERE id = 1";
+                           in_use, sum, epoch FROM store WHERE id = 1";
 
 pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
     let found = db
@@ -86,6 +92,7 @@ pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
                 slot_sums: number(row, 6)?,
                 job_sums: number(row, 7)?,
                 in_use: row.get(8)?,
+                epoch: number(row, 10)?,
             };
             Ok((header, row.get::<_, u32>(9)?))
         })
@@ -99,8 +106,8 @@ pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
 
 pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO store \
-               (id, last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, job_sums, in_use, sum) \
-               VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+               (id, last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, job_sums, in_use, sum, \
+                epoch) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     db.prepare_cached(sql)?.execute(params![
         header.counters.last_fence.cast_signed(),
         header.counters.position.0.cast_signed(),
@@ -112,8 +119,19 @@ pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result
         header.job_sums.cast_signed(),
         header.in_use,
         header.sum(),
+        header.epoch.cast_signed(),
     ])?;
     Ok(())
+}
+
+/// Writes that no process uses the file, and nothing else: this works with every schema.
+pub(super) fn write_not_in_use(db: &Connection, header: &Header) -> rusqlite::Result<()> {
+    db.execute("UPDATE main.store SET in_use = 0, sum = ?1", [header.sum()]).map(|_| ())
+}
+
+/// The epoch of the file as it is now.
+pub(super) fn read_epoch(db: &Connection) -> rusqlite::Result<u64> {
+    db.prepare_cached("SELECT epoch FROM store WHERE id = 1")?.query_row([], |row| number(row, 0))
 }
 
 // --- slots ---

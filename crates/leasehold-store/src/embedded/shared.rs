@@ -4,6 +4,7 @@
 //! offset in the file, anew after each boot.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -65,6 +66,8 @@ struct Open {
     lock: ModeLock,
     clock: Arc<dyn Clock>,
     limits: Limits,
+    /// The epoch of the file when it was last looked at.
+    epoch: AtomicU64,
 }
 
 impl Shared {
@@ -72,13 +75,14 @@ impl Shared {
         let mut db = file::connect(path)?;
         verify(&mut db).map_err(|error| file::row_trouble(path, error))?;
         file::begin_log(&db).map_err(|error| file::trouble(path, &error))?;
-        let was_in_use =
-            begin_use(&mut db, clock.as_ref()).map_err(|error| file::row_trouble(path, error))?;
+        let (was_in_use, epoch) =
+            begin_use(&mut db, &lock, clock.as_ref()).map_err(|error| file::row_trouble(path, error))?;
+        let epoch = AtomicU64::new(epoch);
         if !was_in_use {
             // Into the file itself, not only its log: see `Header::in_use`.
             file::checkpoint(&db).map_err(|error| file::trouble(path, &error))?;
         }
-        Ok(Self(Arc::new(Open { path: path.to_owned(), db: Mutex::new(db), lock, clock, limits })))
+        Ok(Self(Arc::new(Open { path: path.to_owned(), db: Mutex::new(db), lock, clock, limits, epoch })))
     }
 
     /// Runs `work` on a thread that may wait for the disk and for other processes.
@@ -89,7 +93,10 @@ impl Shared {
         let open = self.0.clone();
         let worked = tokio::task::spawn_blocking(move || {
             let mut db = open.lock();
-            work(&open, &mut db).map_err(|error| file::row_trouble(&open.path, error))
+            work(&open, &mut db).map_err(|error| match error {
+                RowError::Replaced => open.lock.replaced(),
+                other => file::row_trouble(&open.path, other),
+            })
         });
         worked.await.unwrap_or_else(|error| {
             if error.is_cancelled() {
@@ -103,6 +110,18 @@ impl Shared {
 }
 
 impl Open {
+    /// Whether this process may write the file. Processes that share it meet at the same lock, and the first of them gives
+    /// the file a new epoch. One that has lost its lock file must not go on when the epoch changes: another process may
+    /// have the file to itself.
+    fn may_write(&self, header: &Header) -> bool {
+        let known = self.epoch.swap(header.epoch, Ordering::Relaxed);
+        if known == header.epoch || self.lock.is_in_force() {
+            return true;
+        }
+        self.epoch.store(known, Ordering::Relaxed);
+        false
+    }
+
     fn lock(&self) -> MutexGuard<'_, Connection> {
         // A transaction that panicked was rolled back when it was dropped.
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,7 +134,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if !self.lock.is_last() {
+        if !self.lock.is_in_force() || !self.lock.is_last() {
             return;
         }
         let db = self.lock();
@@ -194,6 +213,9 @@ impl<'a> Work<'a> {
         // Write access from the start: a decision is made on what nobody else can change any more.
         let db = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let header = rows::read_header(&db)?;
+        if !open.may_write(&header) {
+            return Err(RowError::Replaced);
+        }
         let now = open.now(&header);
         let mut this = Self { db, header, now, limits: open.limits, changed: false };
         let answer = work(&mut this)?;
@@ -436,12 +458,15 @@ fn verify(db: &mut Connection) -> Result<(), RowError> {
     Ok(())
 }
 
-/// Marks the file as in use, ties the lease clock to this boot, and answers whether it was in use before.
-fn begin_use(db: &mut Connection, clock: &dyn Clock) -> Result<bool, RowError> {
+/// Marks the file as in use, ties the lease clock to this boot, and answers whether it was in use before, and its epoch.
+fn begin_use(db: &mut Connection, lock: &ModeLock, clock: &dyn Clock) -> Result<(bool, u64), RowError> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut header = rows::read_header(&transaction)?;
     let was_in_use = header.in_use;
     header.in_use = true;
+    if lock.was_alone() {
+        header.epoch = file::new_epoch();
+    }
     if running_clock(&header, clock).is_none() {
         header.boot = clock.boot();
         header.clock_offset = header.clock.as_millis().cast_signed() - clock.millis().cast_signed();
@@ -449,7 +474,7 @@ fn begin_use(db: &mut Connection, clock: &dyn Clock) -> Result<bool, RowError> {
     make_indexes(&transaction)?;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
-    Ok(was_in_use)
+    Ok((was_in_use, header.epoch))
 }
 
 fn end_use(db: &Connection, clock: &dyn Clock) -> Result<(), RowError> {

@@ -75,8 +75,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
                 checked.problems.push(file::LOG_IS_GONE.into());
             }
         }
-        Err(RowError::Bad(what)) => checked.problems.push(what),
-        Err(RowError::Sqlite(error)) => checked.problems.push(error.to_string()),
+        Err(error) => checked.problems.push(in_words(error)),
     }
     checked.keys = count(&snapshot, "SELECT count(*) FROM slot");
     checked.leases = count(&snapshot, "SELECT count(owner) FROM slot");
@@ -136,9 +135,9 @@ pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup
     let (path, target) = (path.as_ref(), target.as_ref());
     refuse_existing(target)?;
     log_problem(path).map_or(Ok(()), Err)?;
-    let (db, _) = file::connect_read_only(path)?;
+    let (db, schema) = file::connect_read_only(path)?;
     let draft = file::begin_draft(target)?;
-    let copied = copy_into(&db, &draft).and_then(|()| check(&draft));
+    let copied = copy_into(&db, schema, &draft).and_then(|()| check(&draft));
     let made = copied.and_then(|checked| match checked.problems.first() {
         // A copy of damage is no backup.
         Some(problem) => Err(file::damaged(path, problem)),
@@ -161,15 +160,16 @@ fn refuse_existing(target: &Path) -> Result<()> {
     )))
 }
 
-fn copy_into(db: &Connection, draft: &Path) -> Result<()> {
+fn copy_into(db: &Connection, schema: i64, draft: &Path) -> Result<()> {
     let trouble = |error: rusqlite::Error| file::trouble(draft, &error);
     // One statement, one snapshot; and the copy has no unused pages.
     db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
     let copy = Connection::open(draft).map_err(trouble)?;
+    copy.execute_batch(&migrate::old_views(schema)).map_err(trouble)?;
     let mut header = rows::read_header(&copy).map_err(|error| file::row_trouble(draft, error))?;
     header.in_use = false;
     copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
-    rows::write_header(&copy, &header).map_err(trouble)?;
+    rows::write_not_in_use(&copy, &header).map_err(trouble)?;
     drop(copy);
     let synced = fs::File::open(draft).and_then(|file| file.sync_all());
     synced.map_err(|error| file::io_trouble(draft, "made durable", &error))
@@ -286,7 +286,7 @@ fn salvage(db: &Connection, schema: i64) -> Salvage {
     if found.lost.is_empty() && found.header.as_ref().is_some_and(|header| header.job_sums != sums) {
         found.lost.push("some jobs are missing".into());
     }
-    if schema < file::SCHEMA {
+    if schema < migrate::WITH_TABS {
         // Only now: the checksums are over what the file holds.
         let slots = std::mem::take(&mut found.slots).into_iter();
         found.slots = slots.map(|(key, slot)| (key.clone(), migrate::with_tab(&key, slot))).collect();
@@ -344,6 +344,7 @@ fn in_words(error: RowError) -> String {
     match error {
         RowError::Bad(what) => what,
         RowError::Sqlite(error) => error.to_string(),
+        RowError::Replaced => "it was opened by another process meanwhile".into(),
     }
 }
 
@@ -387,6 +388,7 @@ fn moved_ahead(found: &Salvage, last_fence: u64) -> Header {
     header.slot_sums = 0;
     header.job_sums = 0;
     header.in_use = false;
+    header.epoch = 0;
     header
 }
 

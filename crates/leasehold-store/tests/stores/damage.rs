@@ -220,10 +220,10 @@ fn a_newer_schema_is_refused_with_both_numbers() {
         let bytes = fs::read(&scene.path).unwrap();
         for mode in MODES {
             let error = open(&scene.path, mode).err().unwrap();
-            assert!(matches!(error, Error::Newer { found: 99, known: 2, .. }), "{error:?}");
+            assert!(matches!(error, Error::Newer { found: 99, known: 3, .. }), "{error:?}");
             let message = error.to_string();
             assert!(
-                message.contains("99") && message.contains("up to 2") && message.contains("upgrade"),
+                message.contains("99") && message.contains("up to 3") && message.contains("upgrade"),
                 "{message}"
             );
             assert!(fs::read(&scene.path).unwrap() == bytes, "{journal}");

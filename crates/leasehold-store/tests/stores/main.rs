@@ -11,6 +11,7 @@
 mod damage;
 mod differential;
 mod disk;
+mod epoch;
 mod firestore;
 mod harness;
 mod laws;

@@ -122,14 +122,19 @@ fn open(path: &Path, mode: Mode) -> leasehold_store::Result<Embedded> {
     Embedded::options().mode(mode).clock(Arc::new(ManualClock::default())).open(path)
 }
 
+/// The older schemas, in either mode.
+fn old_schemas() -> impl Iterator<Item = (i64, Mode)> {
+    [1, 2].into_iter().flat_map(|schema| [(schema, Mode::Exclusive), (schema, Mode::Shared)])
+}
+
 #[tokio::test]
 async fn a_file_of_the_version_before_is_brought_up_to_date() {
-    for mode in [Mode::Exclusive, Mode::Shared] {
+    for (schema, mode) in old_schemas() {
         let folder = tempfile::tempdir().unwrap();
-        let path = copy(folder.path(), "schema-1.sqlite");
+        let path = copy(folder.path(), &format!("schema-{schema}.sqlite"));
         check_all(&open(&path, mode).unwrap()).await;
         let checked = embedded::check(&path).unwrap();
-        assert_eq!((checked.schema, checked.problems), (2, vec![]), "{mode:?}");
+        assert_eq!((checked.schema, checked.problems), (3, vec![]), "{schema} {mode:?}");
         let again = open(&path, mode).unwrap();
         check_common(&again).await;
     }
@@ -137,14 +142,15 @@ async fn a_file_of_the_version_before_is_brought_up_to_date() {
 
 #[tokio::test]
 async fn a_file_whose_server_was_killed_is_brought_up_to_date_with_its_log() {
-    for mode in [Mode::Exclusive, Mode::Shared] {
+    for (schema, mode) in old_schemas() {
         let folder = tempfile::tempdir().unwrap();
-        let path = copy(folder.path(), "schema-1-crashed.sqlite");
+        let name = format!("schema-{schema}-crashed.sqlite");
+        let path = copy(folder.path(), &name);
         check_common(&open(&path, mode).unwrap()).await;
         let checked = embedded::check(&path).unwrap();
-        assert_eq!((checked.schema, checked.problems), (2, vec![]), "{mode:?}");
+        assert_eq!((checked.schema, checked.problems), (3, vec![]), "{schema} {mode:?}");
         // Without its log it is as damaged as before: what was acknowledged last is gone.
-        let path = copy(folder.path(), "schema-1-crashed.sqlite");
+        let path = copy(folder.path(), &name);
         std::fs::write(folder.path().join("leases.db-wal"), []).unwrap();
         assert!(matches!(open(&path, mode), Err(Error::Damaged { .. })));
     }
@@ -153,28 +159,32 @@ async fn a_file_whose_server_was_killed_is_brought_up_to_date_with_its_log() {
 /// Looking changes nothing, so that the version before can still be started again.
 #[tokio::test]
 async fn an_old_file_is_looked_at_as_it_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = copy(folder.path(), "schema-1.sqlite");
-    let before = std::fs::read(&path).unwrap();
-    let checked = embedded::check(&path).unwrap();
-    assert_eq!((checked.schema, checked.leases, checked.problems), (1, 6, vec![]));
-    assert_eq!(embedded::peek(&path, &Range::prefix("doc/")).unwrap().slots.len(), 5);
-    assert_eq!(std::fs::read(&path).unwrap(), before);
+    for schema in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = copy(folder.path(), &format!("schema-{schema}.sqlite"));
+        let before = std::fs::read(&path).unwrap();
+        let checked = embedded::check(&path).unwrap();
+        assert_eq!((checked.schema, checked.leases, checked.problems), (schema, 6, vec![]));
+        assert_eq!(embedded::peek(&path, &Range::prefix("doc/")).unwrap().slots.len(), 5);
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
 }
 
 #[tokio::test]
 async fn a_backup_of_the_version_before_can_be_restored() {
-    let folder = tempfile::tempdir().unwrap();
-    let old = copy(folder.path(), "schema-1.sqlite");
-    let backup = folder.path().join("backup.db");
-    assert_eq!(embedded::backup(&old, &backup).unwrap().checked.schema, 1);
-    let restored = folder.path().join("restored.db");
-    let repaired = embedded::restore(&backup, &restored).unwrap();
-    assert_eq!((repaired.leases, repaired.lost), (6, vec![]));
-    check_common(&open(&restored, Mode::Exclusive).unwrap()).await;
-    let repaired = embedded::repair(&old, false).unwrap();
-    assert_eq!((repaired.leases, repaired.lost), (6, vec![]));
-    check_common(&open(&old, Mode::Exclusive).unwrap()).await;
+    for schema in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let old = copy(folder.path(), &format!("schema-{schema}.sqlite"));
+        let backup = folder.path().join("backup.db");
+        assert_eq!(embedded::backup(&old, &backup).unwrap().checked.schema, schema);
+        let restored = folder.path().join("restored.db");
+        let repaired = embedded::restore(&backup, &restored).unwrap();
+        assert_eq!((repaired.leases, repaired.lost), (6, vec![]));
+        check_common(&open(&restored, Mode::Exclusive).unwrap()).await;
+        let repaired = embedded::repair(&old, false).unwrap();
+        assert_eq!((repaired.leases, repaired.lost), (6, vec![]));
+        check_common(&open(&old, Mode::Exclusive).unwrap()).await;
+    }
 }
 
 /// A slot that does not match its checksum is not given a new one that it matches.
