@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 4123821614;
+export const FINGERPRINT = 4040060940;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;

@@ -3,6 +3,7 @@
 //!
 //! A lease id stands in the clear here: at this door it is in a file that every tab reads.
 
+pub mod json;
 pub mod shape;
 
 use leasehold_core::name::Fence;
@@ -91,13 +92,10 @@ shape! {
             /// The number of the call.
             call: u32,
             /// The lease.
-            #[serde(skip_serializing_if = "Option::is_none")]
             lease: Option<Box<ProjectLeaseView>>,
             /// Who has the project.
-            #[serde(skip_serializing_if = "Option::is_none")]
             holder: Option<Box<HolderView>>,
             /// The error.
-            #[serde(skip_serializing_if = "Option::is_none")]
             error: Option<Box<ErrorView>>,
         },
         /// Answer a save: with an error, or without if the file was replaced.
@@ -105,7 +103,6 @@ shape! {
             /// The number of the call.
             call: u32,
             /// The error.
-            #[serde(skip_serializing_if = "Option::is_none")]
             error: Option<Box<ErrorView>>,
             /// Whether the folder failed, and the lease may still be good.
             folder_failed: bool,
@@ -155,10 +152,8 @@ shape! {
     /// What tabs tell each other: who has the project now; without an owner, that it was given back.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct NewsView {
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub owner: Option<String>,
         pub fence: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub why: Option<String>,
     }
 }
@@ -268,7 +263,6 @@ shape! {
         /// The same for people.
         pub owner: String,
         /// What the holder calls itself.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub label: Option<String>,
         /// When it was granted.
         pub acquired_at: u64,
@@ -279,7 +273,6 @@ shape! {
         /// When it ends.
         pub expires_at: u64,
         /// The fence of the grant.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub fence: Option<u64>,
         /// Grows with every writing of the file.
         pub seq: u64,
@@ -353,7 +346,6 @@ shape! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct HolderView {
         pub owner: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub label: Option<String>,
         pub fence: u64,
         pub since: u64,
@@ -386,13 +378,10 @@ shape! {
         /// How loud it is in a log.
         pub level: &'static str,
         /// Another error behind it.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub cause: Option<Box<ErrorView>>,
         /// What the browser or the system said.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub said: Option<String>,
         /// Who holds the project instead.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub holder: Option<Box<HolderView>>,
     }
 }
@@ -426,48 +415,29 @@ shape! {
         pub r#type: &'static str,
         pub root: String,
         pub lock_name: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub operation: Option<OperationWord>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub strategy: Option<StrategyWord>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub retry: Option<u32>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub attempt: Option<u32>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub max_attempts: Option<u32>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub delay_ms: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub lease: Option<ProjectLeaseView>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub holder: Option<Box<HolderView>>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub lease_id: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub next_heartbeat_in_ms: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub state: Option<&'static str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub warning: Option<&'static str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub detail: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub error: Option<ErrorOrCode>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub retryable: Option<bool>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub reason: Option<&'static str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub last_error: Option<ErrorView>,
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub manual_steps: Option<&'static str>,
     }
 }
 
 /// An error, or in dialect `autosave` its code alone.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each variant says what it is
 pub enum ErrorOrCode {
     Error(Box<ErrorView>),
@@ -487,10 +457,8 @@ shape! {
         /// The canonical one.
         pub lock: ProjectEventView,
         /// In dialect `service`; absent when it has no word for it.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub service: Option<ProjectEventView>,
         /// In dialect `autosave`: none, one or two.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
         pub autosave: Vec<ProjectEventView>,
     }
 }

@@ -232,21 +232,3 @@ const fn hash_kind(kind: &Kind, mut hash: u32) -> u32 {
         Kind::Group(fields) => hash_fields(fields, hash),
     }
 }
-
-/// A name of Rust as TypeScript writes it: `max_wait_ms` and `TakeOver` become `maxWaitMs` and `takeOver`.
-pub fn camel_case(name: &str) -> String {
-    let mut camel = String::with_capacity(name.len());
-    let mut after_underscore = false;
-    for (at, letter) in name.strip_prefix("r#").unwrap_or(name).chars().enumerate() {
-        match letter {
-            '_' => after_underscore = true,
-            _ if after_underscore => {
-                camel.push(letter.to_ascii_uppercase());
-                after_underscore = false;
-            }
-            _ if at == 0 => camel.push(letter.to_ascii_lowercase()),
-            _ => camel.push(letter),
-        }
-    }
-    camel
-}

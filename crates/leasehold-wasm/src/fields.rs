@@ -7,8 +7,9 @@ use std::borrow::Cow;
 
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::Member;
+use leasehold_project_rules::wire::json::camel_case;
 
-use crate::border::{FolderKind, WebLockResult, camel_case};
+use crate::border::{FolderKind, WebLockResult};
 
 /// What is wrong with a request: a sentence for the developer who sent it.
 pub type Wrong = Cow<'static, str>;

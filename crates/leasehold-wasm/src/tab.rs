@@ -10,6 +10,7 @@ use leasehold_project_rules::guarded::LockFile;
 use leasehold_project_rules::options::{lease_time, release_reason};
 use leasehold_project_rules::record::{Content, read_guard};
 use leasehold_project_rules::root::check_save;
+use leasehold_project_rules::wire::json::Json;
 use leasehold_project_rules::wire::{EffectView, ErrorView, ProjectName};
 use leasehold_project_rules::{
     CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, Root, Surroundings, Ticket,
@@ -52,7 +53,9 @@ impl Tab {
     pub fn handle(&mut self, request: usize, machine: usize, at: Readings, bytes: &[u8]) -> Vec<u8> {
         let answer = Request::read(request, bytes).and_then(|request| self.answer(request, machine, at));
         let answer = answer.unwrap_or_else(|why| Answer { invalid: Some(why), ..Answer::default() });
-        serde_json::to_vec(&answer).unwrap_or_default()
+        let mut json = String::new();
+        answer.write(&mut json);
+        json.into_bytes()
     }
 
     fn answer(&mut self, request: Request<'_>, number: usize, at: Readings) -> Result<Answer, Wrong> {
@@ -236,19 +239,14 @@ shape! {
     #[derive(Default)]
     pub struct Answer {
         /// What is wrong with the request.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub invalid: Option<Wrong>,
         /// The number of the machine that was opened.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub machine: Option<u32>,
         /// What to do, in this order.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
         pub effects: Vec<EffectView>,
         /// When to come back with `timeout`, from now.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub timeout_ms: Option<u64>,
         /// Why nothing may be saved.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub error: Option<ErrorView>,
     }
 }

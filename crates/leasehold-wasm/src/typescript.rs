@@ -4,10 +4,11 @@
 use leasehold_project_rules::fault::TABLE;
 use leasehold_project_rules::record::LONGEST;
 use leasehold_project_rules::root::file;
+use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
 use leasehold_project_rules::{Guarantee, Operation, Strategy};
 
-use crate::border::{ANSWERS, FINGERPRINT, REQUESTS, camel_case};
+use crate::border::{ANSWERS, FINGERPRINT, REQUESTS};
 use crate::fields::{FieldTable, Kind};
 
 const HEADER: &str = "\
@@ -115,7 +116,8 @@ fn one_of(variant: &VariantShape) -> String {
 }
 
 fn member(field: &FieldShape, indent: &str) -> String {
-    let optional = if field.may_be_absent { "?" } else { "" };
+    let may_be_absent = ["Option", "Vec"].iter().any(|outer| field.kind.starts_with(outer));
+    let optional = if may_be_absent { "?" } else { "" };
     let name = camel_case(field.name);
     format!("{}{indent}readonly {name}{optional}: {};\n", doc(field.doc, indent), type_of(field.kind))
 }

@@ -32,26 +32,30 @@ pub struct FieldShape {
     pub doc: &'static [&'static str],
     /// Its type in Rust.
     pub kind: &'static str,
-    /// Whether it is left out when there is nothing to say.
-    pub may_be_absent: bool,
 }
 
-/// Declares a struct, or an enum whose variants are told apart by `do`, that is written as JSON and describes itself.
+/// Declares a struct, or an enum whose variants are told apart by `do`, that is written as JSON and describes itself. Members
+/// that are `None`, or an empty list, are left out.
 #[macro_export]
 macro_rules! shape {
     (
         $(#[doc = $doc:literal])*
         $(#[derive($($derive:ident),*)])?
         pub struct $name:ident {
-            $( $(#[doc = $field_doc:literal])* $(#[serde(skip_serializing_if = $skip:literal)])? pub $field:ident: $kind:ty ),* $(,)?
+            $( $(#[doc = $field_doc:literal])* pub $field:ident: $kind:ty ),* $(,)?
         }
     ) => {
         $(#[doc = $doc])*
-        #[derive(serde::Serialize $($(, $derive)*)?)]
-        #[serde(rename_all = "camelCase")]
+        $(#[derive($($derive),*)])?
         #[allow(missing_docs)] // a view's fields are those of the type that it shows
         pub struct $name {
-            $( $(#[doc = $field_doc])* $(#[serde(skip_serializing_if = $skip)])? pub $field: $kind ),*
+            $( $(#[doc = $field_doc])* pub $field: $kind ),*
+        }
+
+        impl $crate::wire::json::Json for $name {
+            fn write(&self, out: &mut String) {
+                $crate::wire::json::object(out, "", &[ $( (stringify!($field), &self.$field) ),* ]);
+            }
         }
 
         impl $name {
@@ -63,7 +67,6 @@ macro_rules! shape {
                     name: stringify!($field),
                     doc: &[$($field_doc),*],
                     kind: stringify!($kind),
-                    may_be_absent: !concat!($($skip)?).is_empty(),
                 } ),* ] }],
             };
         }
@@ -74,19 +77,28 @@ macro_rules! shape {
         pub enum $name:ident { $(
             $(#[doc = $variant_doc:literal])*
             $variant:ident {
-                $( $(#[doc = $field_doc:literal])* $(#[serde(skip_serializing_if = $skip:literal)])? $field:ident: $kind:ty ),* $(,)?
+                $( $(#[doc = $field_doc:literal])* $field:ident: $kind:ty ),* $(,)?
             }
         ),* $(,)? }
     ) => {
         $(#[doc = $doc])*
-        #[derive(serde::Serialize $($(, $derive)*)?)]
-        #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
+        $(#[derive($($derive),*)])?
         pub enum $name { $(
             $(#[doc = $variant_doc])*
             $variant {
-                $( $(#[doc = $field_doc])* $(#[serde(skip_serializing_if = $skip)])? $field: $kind ),*
+                $( $(#[doc = $field_doc])* $field: $kind ),*
             }
         ),* }
+
+        impl $crate::wire::json::Json for $name {
+            fn write(&self, out: &mut String) {
+                match self { $(
+                    Self::$variant { $($field),* } => $crate::wire::json::object(
+                        out, stringify!($variant), &[ $( (stringify!($field), $field) ),* ]
+                    )
+                ),* }
+            }
+        }
 
         impl $name {
             /// What it looks like to TypeScript.
@@ -100,8 +112,7 @@ macro_rules! shape {
                         name: stringify!($field),
                         doc: &[$($field_doc),*],
                         kind: stringify!($kind),
-                        may_be_absent: !concat!($($skip)?).is_empty(),
-                    } ),* ],
+                        } ),* ],
                 } ),* ],
             };
         }
@@ -134,7 +145,6 @@ const fn one(shape: &Shape, mut hash: u32) -> u32 {
         while field < variant.fields.len() {
             hash = word(variant.fields[field].name, hash);
             hash = word(variant.fields[field].kind, hash);
-            hash = word(if variant.fields[field].may_be_absent { "?" } else { "" }, hash);
             field += 1;
         }
         at += 1;

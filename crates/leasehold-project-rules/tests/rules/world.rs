@@ -6,7 +6,8 @@ use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::{LeaseId, Meta, Owner};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record, guard_text, read_guard};
-use leasehold_project_rules::wire::{DialectsView, ProjectName};
+use leasehold_project_rules::wire::json::Json;
+use leasehold_project_rules::wire::{DialectsView, ProjectEventView, ProjectName};
 use leasehold_project_rules::{
     Answer, CallId, Effect, Event, Folder as Kind, IoReply, IoStep, NotSaved, Now, Options, ProjectLease,
     ProjectLock, ReleaseReason, Settled, Surroundings, Ticket, WebLock,
@@ -301,15 +302,19 @@ impl World {
 
     /// What a tab's subscribers heard, as JSON, in one dialect.
     pub fn heard(&self, tab: usize, dialect: &str) -> Vec<String> {
-        let json = |value: &serde_json::Value| value.to_string();
+        // Through a parser, which sorts the members, and shows that it is JSON.
+        let json = |view: &ProjectEventView| {
+            let mut text = String::new();
+            view.write(&mut text);
+            serde_json::from_str::<serde_json::Value>(&text).unwrap().to_string()
+        };
         let project = ProjectName { root: "project".into(), lock_name: "imgponic:project".into() };
         let all = self.tabs[tab].events.iter().map(|event| DialectsView::new(event, &project));
         all.flat_map(|views| match dialect {
-            "lock" => vec![serde_json::to_value(views.lock).unwrap()],
-            "service" => views.service.iter().map(|view| serde_json::to_value(view).unwrap()).collect(),
-            _ => views.autosave.iter().map(|view| serde_json::to_value(view).unwrap()).collect(),
+            "lock" => vec![json(&views.lock)],
+            "service" => views.service.iter().map(json).collect(),
+            _ => views.autosave.iter().map(json).collect(),
         })
-        .map(|value| json(&value))
         .collect()
     }
 
