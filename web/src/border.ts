@@ -175,7 +175,7 @@ export const REQUESTS = {
 
 export type ErrorCode = 'acquire-denied' | 'acquire-timeout' | 'fallback-conflict' | 'fallback-open-failed' | 'fallback-read-failed' | 'fallback-write-failed' | 'lease-expired' | 'lease-mismatch' | 'lease-stale' | 'release-failed' | 'renew-failed' | 'web-lock-aborted' | 'web-lock-unavailable' | 'web-lock-unsupported';
 
-export type OperationWord = 'acquire' | 'renew' | 'release' | 'look';
+export type OperationWord = 'acquire' | 'renew' | 'release' | 'look' | 'save';
 
 export type StrategyWord = 'web-lock' | 'file-lock';
 

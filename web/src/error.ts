@@ -69,6 +69,12 @@ export function errorOf(view: ErrorView): ProjectLockError {
   return error;
 }
 
+/** What is wrong where the package cannot run: a part of it cannot be loaded, or the browser does not allow it. */
+export function unusable(what: string, cause: unknown, operation: Operation = 'acquire') {
+  const [message, said] = [`${operation}: ${what} (${cause})`, String(cause)];
+  return { name: 'LockIrrecoverableError', code: 'fallback-open-failed', retryable: false, operation, message, level: 'error', said } as const;
+}
+
 /** The view of an error, which `postMessage` can send. */
 export function viewOf({ name, code, retryable, operation, message, cause, holder }: ProjectLockError): ErrorView {
   const view = { name, code, retryable, operation, message, ...(holder && { holder }) };

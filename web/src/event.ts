@@ -19,6 +19,7 @@ export class Listeners {
     if (!DIALECTS.includes(dialect)) {
       throw new TypeError(`there is no dialect "${dialect}": choose one of ${DIALECTS.join(', ')}`);
     }
+    if (typeof listener !== 'function') throw new TypeError('listener: expected a function');
     const entry = { listener, dialect, root, lockName };
     this.#all.add(entry);
     return { unsubscribe: () => { this.#all.delete(entry); } };

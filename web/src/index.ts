@@ -1,11 +1,11 @@
 // The package: the functions of a project lock, which run in a Worker that the first call starts. Importing it has no side
 // effect.
 
-import type { DialectsView, ErrorView } from './border.js';
-import { LockAcquisitionError, errorOf } from './error.js';
+import type { DialectsView } from './border.js';
+import { LockAcquisitionError, errorOf, unusable } from './error.js';
 import { Listeners, publishTo } from './event.js';
 import { host } from './host.js';
-import { projectOf } from './lock.js';
+import { checkData, claimOf, projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
@@ -49,13 +49,15 @@ let far: Far | undefined;
 let lastCall = 0;
 let watched = false;
 
+const WORKER = 'the Worker of the project lock failed: say where it is with init({ workerUrl }), or allow it in the policy';
+
 /** Says where the parts are, before the first call. Needed only with a strict content security policy, or a bundler that does
  * not move them. What is left out stays as it was said before. */
 export function init(options: InitOptions): void {
   const next = { ...places, ...options };
   const address = ({ workerUrl, wasmUrl }: InitOptions) => `${workerUrl} ${wasmUrl}`;
   if (far && address(next) !== address(places)) {
-    throw new Error('the parts of the project lock are loaded: call init before the first other call');
+    throw new TypeError('init: the parts of the project lock are loaded; call init before the first other call');
   }
   places = next;
   setWasm(options.wasmUrl);
@@ -78,20 +80,18 @@ export function lookProjectLock(options: Partial<ProjectName> = {}): Promise<Pro
 }
 
 /** Renews the lease. The package does so automatically. */
-export function renewProjectLock(options: ProjectLockRenewOptions): Promise<ProjectLockLease> {
-  const { lease, extendByMs } = options;
+export async function renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
   return call('renewProjectLock', { lease: claimOf(lease), extendByMs });
 }
 
 /** Releases the project. */
-export function releaseProjectLock(options: ProjectLockReleaseOptions): Promise<void> {
-  const { lease, reason, force } = options;
+export async function releaseProjectLock({ lease, reason, force }: ProjectLockReleaseOptions): Promise<void> {
   return call('releaseProjectLock', { lease: claimOf(lease), reason, force });
 }
 
 /** Replaces a file of the project atomically, if the lease is still valid. */
-export function commitProjectFile(commit: ProjectFileCommit): Promise<void> {
-  const { lease, path, data } = commit;
+export async function commitProjectFile({ lease, path, data }: ProjectFileCommit): Promise<void> {
+  checkData(data);
   return call('commitProjectFile', { lease: claimOf(lease), path, data });
 }
 
@@ -142,11 +142,6 @@ async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): P
   throw new LockAcquisitionError("acquire: the caller's signal was aborted; acquire again when it is wanted", params);
 }
 
-/** The part of a lease that identifies it. An application may have added properties that cannot be sent. */
-function claimOf({ leaseId, fence, root, lockName }: ProjectLockLease): object {
-  return { leaseId, fence, root, lockName };
-}
-
 function projectAt(key: string) {
   const project = projects.get(key) ?? {};
   projects.set(key, project);
@@ -161,7 +156,10 @@ function call<T>(method: Method, options?: object): Promise<T> {
       send({ call: number, method, options });
     } catch (error) {
       calls.delete(number);
-      reject(error);
+      const isArgument = (error as Error).name === 'DataCloneError';
+      reject(isArgument
+        ? new TypeError(`${method}: an option cannot be sent to the Worker (${error})`)
+        : errorOf(unusable(WORKER, error)));
     }
   });
 }
@@ -219,12 +217,12 @@ function fail(gone: Worker, why: string): void {
   far = undefined;
   const waiting = [...calls.values()];
   calls.clear();
-  waiting.forEach(({ reject }) => reject(errorOf(failure('acquire', why))));
+  waiting.forEach(({ reject }) => reject(errorOf(unusable(WORKER, why))));
   for (const [key, { held }] of projects) {
     const [root, lockName] = JSON.parse(key) as [string, string];
     const named = { root, lockName };
     const [operation, type] = held ? ['renew', 'expired'] as const : ['acquire', 'acquire-failed'] as const;
-    const error = failure(operation, why);
+    const error = unusable(WORKER, why, operation);
     const { code, retryable } = error;
     publish({
       lock: { ...named, type: 'lock:error', operation, error, retryable },
@@ -238,12 +236,6 @@ function fail(gone: Worker, why: string): void {
     const autosave = [{ ...named, type: 'autosave.lock.readonly', reason }];
     publish({ lock: { ...named, type: 'lock:readonly-entered', reason, lastError: error }, autosave });
   }
-}
-
-function failure(operation: 'acquire' | 'renew', said: string): ErrorView {
-  const message = `the Worker of the project lock failed (${said}): say where it is with init({ workerUrl })`;
-  const [name, code] = ['LockIrrecoverableError', 'fallback-open-failed'] as const;
-  return { name, code, retryable: false, operation, message, level: 'error', said };
 }
 
 /** A page that is frozen, or kept in the back/forward cache, may come back long after its lease ended. */

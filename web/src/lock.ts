@@ -39,6 +39,20 @@ export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Part
   return JSON.stringify([root, lockName]);
 }
 
+/** The part of a lease that identifies it. An application may have added properties that cannot be sent. */
+export function claimOf(lease: ProjectLockLease | undefined) {
+  if (!lease?.leaseId) throw new TypeError('lease: expected a lease, as an acquire answers it');
+  const { leaseId, fence, root, lockName } = lease;
+  return { leaseId, fence, root, lockName };
+}
+
+/** Refuses what cannot be saved. */
+export function checkData(data: unknown): void {
+  if (typeof data !== 'string' && !ArrayBuffer.isView(data)) {
+    throw new TypeError('data: expected a text or a Uint8Array; an object goes through JSON.stringify first');
+  }
+}
+
 /** The calls of a project lock, with one machine for each folder and lock name. */
 export class LocalProjectLock implements ProjectLock {
   readonly #listeners = new Listeners();
@@ -64,13 +78,13 @@ export class LocalProjectLock implements ProjectLock {
   }
 
   async renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
-    const machine = await this.#machine(lease);
-    return machine.call('renew', { leaseId: lease.leaseId, extendByMs }) as Promise<ProjectLockLease>;
+    const { leaseId, ...project } = claimOf(lease);
+    return (await this.#machine(project)).call('renew', { leaseId, extendByMs }) as Promise<ProjectLockLease>;
   }
 
   async releaseProjectLock({ lease, reason, force = false }: ProjectLockReleaseOptions): Promise<void> {
-    const machine = await this.#machine(lease);
-    await machine.call('release', { leaseId: lease.leaseId, force, reason });
+    const { leaseId, ...project } = claimOf(lease);
+    await (await this.#machine(project)).call('release', { leaseId, force, reason });
   }
 
   withProjectLock<T>(
@@ -81,7 +95,7 @@ export class LocalProjectLock implements ProjectLock {
   }
 
   async commitProjectFile(commit: ProjectFileCommit): Promise<void> {
-    await (await this.#machine(commit.lease)).commit(commit);
+    await (await this.#machine(claimOf(commit.lease))).commit(commit);
   }
 
   subscribeLockEvents<In extends Dialect = 'lock'>(
@@ -242,6 +256,7 @@ class Machine {
 
   /** Saves a file, if the lease is still valid. */
   async commit({ lease, path, data }: ProjectFileCommit): Promise<void> {
+    checkData(data);
     const { leaseId, fence } = lease;
     this.send('claim', { leaseId, fence, path });
     const folder = this.#folder;

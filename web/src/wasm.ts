@@ -2,6 +2,7 @@
 // in border.ts, which is made from the declarations in Rust; answers are JSON. No rule is in here.
 
 import { FINGERPRINT, REQUESTS, type Answer } from './border.js';
+import { errorOf, unusable } from './error.js';
 
 interface Exports {
   readonly memory: WebAssembly.Memory;
@@ -51,7 +52,7 @@ export function setWasm(from: WasmSource | undefined): void {
 export function rules(): Promise<Rules> {
   loaded ??= load().catch((error) => {
     loaded = undefined; // a network may come back
-    throw error;
+    throw errorOf(unusable('leasehold.wasm cannot be used here: say where it is with init({ wasmUrl }), or allow it in the policy', error));
   });
   return loaded;
 }

@@ -339,6 +339,21 @@ describe('saves', () => {
     expect(tab.opfs.files().filter((name) => name.includes('.lock.save.'))).toEqual([]);
   });
 
+  // It said "renew: the project has another holder now", of a call that had renewed nothing.
+  test('a save that fails says so', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.lock.acquireProjectLock();
+    tab.opfs.fail({ operation: 'getFile', path: 'project/.lock', error: 'NotReadableError' });
+    const save = () => tab.lock.commitProjectFile({ lease, path: 'a', data: '' }).catch((error: ProjectLockError) => error);
+    expect(await save()).toMatchObject({ operation: 'save', message: expect.stringMatching(/^save: /) });
+    await tab.lock.releaseProjectLock({ lease });
+    expect(await save()).toMatchObject({ operation: 'save', code: 'lease-stale', message: expect.stringMatching(/^save: /) });
+    for (const data of [{ text: 'x' }, undefined, 5]) {
+      await expect(tab.lock.commitProjectFile({ lease, path: 'a', data: data as never })).rejects.toThrow(/data: expected/);
+    }
+    await expect(tab.lock.releaseProjectLock({} as never)).rejects.toThrow(/lease: expected/);
+  });
+
   test('a lease of nobody cannot save', async () => {
     const tab = new Tab();
     const { lease } = await tab.run(tab.lock.acquireProjectLock());

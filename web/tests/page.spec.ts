@@ -124,7 +124,7 @@ describe('a Worker that fails', () => {
     page.subscribeLockEvents(({ type }) => { if (type === 'lock:readonly-entered') after = page.acquireProjectLock(); });
     worker().onerror({ message: 'out of memory' });
     await expect(before).rejects.toMatchObject({ name: 'LockIrrecoverableError', code: 'fallback-open-failed' });
-    await expect(before).rejects.toThrow(/out of memory.*init\({ workerUrl }\)/);
+    await expect(before).rejects.toThrow(/init\({ workerUrl }\).*out of memory/);
     expect(FakeWorker.started).toHaveLength(2);
     const { call } = worker().asked()[0] as Asked;
     worker().says({ call, value: { lease: LEASE, didFallback: false } });
@@ -219,7 +219,37 @@ describe('what an application keeps its things in', () => {
 
   test('that cannot be sent is an error of that call', async () => {
     const call = page.commitProjectFile({ lease: LEASE, path: 'a', data: (() => {}) as never });
-    await expect(call).rejects.toMatchObject({ name: 'DataCloneError' });
+    await expect(call).rejects.toThrow(TypeError);
+    const acquire = page.acquireProjectLock({ label: (() => {}) as never });
+    await expect(acquire).rejects.toThrow(/^acquireProjectLock: an option cannot be sent/);
+    await expect(acquire).rejects.toThrow(TypeError);
+  });
+});
+
+describe('every refusal is a ProjectLockError, or a TypeError that names the argument', () => {
+  // What a page under Trusted Types, under a strict content security policy and in node is told by `new Worker`.
+  test.each([
+    ['Trusted Types', () => { throw new TypeError("This document requires 'TrustedScriptURL' assignment."); }],
+    ['a content security policy', () => { throw new DOMException('refused by policy', 'SecurityError'); }],
+    ['node', undefined],
+  ])('%s', async (_, Worker) => {
+    vi.stubGlobal('Worker', Worker);
+    const refused = { name: 'LockIrrecoverableError', code: 'fallback-open-failed', retryable: false };
+    await expect(page.acquireProjectLock()).rejects.toMatchObject(refused);
+    await expect(page.lookProjectLock()).rejects.toBeInstanceOf(page.ProjectLockError);
+  });
+
+  // Somebody forgot JSON.stringify.
+  test.each([
+    ['data', () => page.commitProjectFile({ lease: LEASE, path: 'a', data: { text: 'x' } as never })],
+    ['data', () => page.commitProjectFile({ lease: LEASE, path: 'a' } as never)],
+    ['lease', () => page.commitProjectFile({ path: 'a', data: '' } as never)],
+    ['lease', () => page.releaseProjectLock({} as never)],
+    ['lease', () => page.renewProjectLock(undefined as never)],
+    ['listener', async () => page.subscribeLockEvents(undefined as never)],
+  ])('%s', async (argument, call) => {
+    await expect(call()).rejects.toThrow(TypeError);
+    await expect(call()).rejects.toThrow(argument);
   });
 });
 

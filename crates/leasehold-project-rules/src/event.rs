@@ -230,7 +230,7 @@ fn failure(error: &ProjectLockError) -> Option<&'static str> {
         _ if error.fault == Fault::Expired => Some("expired"),
         Operation::Acquire if !error.retryable => Some("acquire-failed"),
         Operation::Release => Some("release-failed"),
-        Operation::Acquire | Operation::Renew | Operation::Look => None,
+        Operation::Acquire | Operation::Renew | Operation::Look | Operation::Save => None,
     }
 }
 

@@ -48,15 +48,18 @@ pub enum Operation {
     Release,
     /// Looking who has it.
     Look,
+    /// Saving a file under it.
+    Save,
 }
 
 impl Operation {
     /// All of them, with their names.
-    pub const WORDS: [(Self, &'static str); 4] = [
+    pub const WORDS: [(Self, &'static str); 5] = [
         (Self::Acquire, "acquire"),
         (Self::Renew, "renew"),
         (Self::Release, "release"),
         (Self::Look, "look"),
+        (Self::Save, "save"),
     ];
 
     /// Its name.
@@ -214,7 +217,7 @@ impl Row {
         match (self.class, operation) {
             (ClassOf::Always(class), _) => class,
             (ClassOf::ByOperation, Operation::Acquire | Operation::Look) => Class::Acquisition,
-            (ClassOf::ByOperation, Operation::Renew) => Class::Renewal,
+            (ClassOf::ByOperation, Operation::Renew | Operation::Save) => Class::Renewal,
             (ClassOf::ByOperation, Operation::Release) => Class::Release,
         }
     }

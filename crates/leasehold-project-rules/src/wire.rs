@@ -139,7 +139,7 @@ impl EffectView {
                     Ok(()) => None,
                     Err(NotSaved::Lost(error)) => Some(Box::new(error.into())),
                     Err(NotSaved::Folder(error)) => {
-                        Some(Box::new((&error.told(Operation::Renew, profile)).into()))
+                        Some(Box::new((&error.told(Operation::Save, profile)).into()))
                     }
                 };
                 Self::Saved { call: call.0, error, folder_failed: matches!(saved, Err(NotSaved::Folder(_))) }

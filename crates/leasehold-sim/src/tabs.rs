@@ -422,7 +422,11 @@ impl World {
     fn answered(&mut self, at: usize, call: CallId) {
         let Some(tab) = self.tabs.get_mut(at) else { return };
         tab.saves.remove(&call.0);
-        tab.forcing = tab.forcing.filter(|forcing| *forcing != call.0);
+        if tab.forcing == Some(call.0) {
+            tab.forcing = None;
+            // It may have been aborted with its section under way.
+            self.forced_until = self.now + 30_000;
+        }
         if !tab.calls.remove(&call.0) {
             self.is_wrong(&format!("tab {at}: call {} was answered twice, or never made", call.0));
         }

@@ -84,6 +84,23 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
     await works(root, STRICT);
   });
 
+  // They were a CompileError and a TypeError of the browser's.
+  test.each([
+    ['without WebAssembly', { 'content-security-policy': "script-src 'self'; worker-src 'self'" }],
+    ['without Workers', { 'content-security-policy': "script-src 'self' 'wasm-unsafe-eval'; worker-src 'none'" }],
+    ['with Trusted Types', { 'content-security-policy': "require-trusted-types-for 'script'" }],
+  ])('as far as a policy lets it: %s it is refused with a ProjectLockError', async (name, headers) => {
+    const root = project(name, app('./leasehold/dist/index.js').replace('return lease.guarantee;\n  })()', `
+      return lease.guarantee;
+    })().catch((error) => error.name + ' ' + error.code + ' ' + error.retryable)`));
+    unpack(join(root, 'leasehold'));
+    const server = await TestServer.start({ root, headers });
+    const tab = await browser.open(server.page('packaging', 'index.html'));
+    const result = await tab.run(() => (globalThis as unknown as { result: Promise<string> }).result, null);
+    expect(result).toBe('LockIrrecoverableError fallback-open-failed false');
+    await server.stop();
+  });
+
   test('by vite', async () => {
     const root = project('vite', app('leasehold'));
     await vite({ root, configFile: false, logLevel: 'error' });

@@ -36,6 +36,8 @@ pub(super) struct Acquiring {
     options: Options,
     lease_id: LeaseId,
     take_over: Option<(Option<Fence>, Why)>,
+    /// The call that wants to take over: once it is aborted, the others go on without force.
+    taker: Option<CallId>,
     started: HolderTime,
     /// Which attempt this is: 1 is the first.
     attempt: u32,
@@ -145,6 +147,7 @@ impl ProjectLock {
             Phase::Acquiring(acquiring) if options.reentrant || wish.take_over.is_some() => {
                 acquiring.calls.push(call);
                 acquiring.depth += u32::from(options.reentrant);
+                acquiring.taker = wish.take_over.is_some().then_some(call).or(acquiring.taker);
                 return self.press_on(wish.take_over, now);
             }
             Phase::Holding(holding) if options.reentrant => {
@@ -187,6 +190,7 @@ impl ProjectLock {
             depth: 1,
             options,
             lease_id,
+            taker: take_over.is_some().then_some(call),
             take_over,
             started: now.steady,
             attempt: 0,
@@ -487,6 +491,10 @@ impl ProjectLock {
         };
         let Some(at) = acquiring.calls.iter().position(|waiting| *waiting == call) else { return };
         acquiring.calls.swap_remove(at);
+        if acquiring.taker == Some(call) {
+            // A section that is under way may still take it over: it was asked for when that began.
+            (acquiring.taker, acquiring.take_over) = (None, None);
+        }
         acquiring.depth = acquiring.depth.saturating_sub(1).max(1);
         let error = acquiring.error(Fault::Aborted);
         if acquiring.calls.is_empty()

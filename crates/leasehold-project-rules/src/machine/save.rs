@@ -60,8 +60,10 @@ impl ProjectLock {
     /// What a save is refused with: how its lease was lost, if that was noticed just now.
     fn why_lost(&self, claim: Proof, was_ours: bool) -> ProjectLockError {
         match &self.over {
-            Some((known, Over::Lost(error))) if was_ours && *known == claim.lease_id => error.clone(),
-            _ => ProjectLockError::new(Fault::Stale, Operation::Renew, self.profile),
+            Some((known, Over::Lost(error))) if was_ours && *known == claim.lease_id => {
+                ProjectLockError { operation: Operation::Save, ..error.clone() }
+            }
+            _ => ProjectLockError::new(Fault::Stale, Operation::Save, self.profile),
         }
     }
 }

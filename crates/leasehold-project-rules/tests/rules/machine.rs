@@ -369,6 +369,26 @@ fn a_frozen_page_has_lost_its_lease_and_gets_it_again_when_it_is_back() {
     assert!(world.lease(0).fence > before.fence);
 }
 
+/// A take-over was aborted while it waited, and an acquire of the same tab that waited with it took the project by force. The
+/// simulator found it.
+#[test]
+fn a_take_over_that_was_aborted_leaves_no_force_behind() {
+    let mut world = World::new(&[Web::Unsupported, Web::Unsupported]);
+    world.acquire(0, &autosave());
+    world.folder.trouble = Some(Trouble::GuardBusy);
+    let acquire = world.acquire(1, &autosave());
+    let force = world.tab(1, |machine, call, now| {
+        machine.take_over(call, &autosave(), None, Reason::default(), now);
+    });
+    world.tab(1, |machine, _, now| machine.abort(CallId(force), now));
+    assert_eq!(world.code(1, force), "web-lock-aborted");
+    world.advance(3_000);
+    world.folder.trouble = None;
+    world.advance(10_000);
+    assert_eq!(world.code(1, acquire), "acquire-timeout");
+    assert!(world.holds(0));
+}
+
 /// A page that was about to be frozen released its lease under the guard. In 3 of 60 freezes it was stopped with the guard in
 /// its hands, and nobody got the project for as long as it was frozen.
 #[test]
