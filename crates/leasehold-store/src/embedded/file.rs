@@ -5,6 +5,8 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+#[cfg(unix)]
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -294,12 +296,11 @@ pub(super) fn lengthen_log(path: &Path) -> std::io::Result<()> {
 
 /// Says what a file is before SQLite gets to see it: SQLite would take an empty file for a new database.
 fn recognise(path: &Path) -> Result<()> {
-    let mut start = Vec::new();
-    match fs::File::open(path).and_then(|file| file.take(100).read_to_end(&mut start)) {
+    let start = match beginning(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(path)),
         Err(error) => return Err(io_trouble(path, "read", &error)),
-        Ok(_) => {}
-    }
+        Ok(start) => start,
+    };
     if start.is_empty() {
         return Err(damaged(path, "it is empty, and Leasehold never leaves an empty file behind"));
     }
@@ -316,6 +317,38 @@ fn recognise(path: &Path) -> Result<()> {
         return Err(damaged(path, "it claims to have a format that never was"));
     }
     Ok(())
+}
+
+/// How much of a file [`beginning`] reads: SQLite's header.
+const BEGINNING: usize = 100;
+
+/// The first bytes of a file, read through a descriptor that this process keeps until the file is deleted. Closing one would
+/// drop every lock that the process has on the file, SQLite's among them: another program could then take itself for the last
+/// user of the file, and remove its log.
+#[cfg(unix)]
+pub(super) fn beginning(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    static KEPT: Mutex<Vec<fs::File>> = Mutex::new(Vec::new());
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let wanted = identity(fs::metadata(path)?);
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.retain(|file| file.metadata().is_ok_and(|metadata| metadata.nlink() > 0));
+    let is_wanted = |file: &&fs::File| file.metadata().is_ok_and(|metadata| identity(metadata) == wanted);
+    if !kept.iter().any(|file| is_wanted(&file)) {
+        kept.push(fs::File::open(path)?);
+    }
+    let mut start = vec![0; BEGINNING];
+    let length = kept.iter().rfind(is_wanted).map_or(Ok(0), |file| file.read_at(&mut start, 0))?;
+    start.truncate(length);
+    Ok(start)
+}
+
+/// The first bytes of a file. Here locks belong to the descriptor that they were taken with.
+#[cfg(not(unix))]
+pub(super) fn beginning(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    fs::File::open(path)?.take(BEGINNING as u64).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 fn not_a_store(path: &Path, what: &str) -> Error {

@@ -10,8 +10,6 @@
 //! | 2 | the tab of a holder has a column of its own; it was an entry of `meta` |
 //! | 3 | the epoch: which opening of the file the last commit belongs to |
 
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 
 use leasehold_core::lease::Lease;
@@ -77,8 +75,7 @@ pub(super) fn bring_up_to_date(path: &Path) -> Result<()> {
 
 /// What the file itself says of its schema; `None` when it cannot be read, which is for others to deal with.
 fn schema_on_disk(path: &Path) -> Option<i64> {
-    let mut start = Vec::new();
-    fs::File::open(path).ok()?.take(64).read_to_end(&mut start).ok()?;
+    let start = file::beginning(path).ok()?;
     let version: [u8; 4] = start.get(60..64)?.try_into().ok()?;
     Some(i64::from(u32::from_be_bytes(version)))
 }

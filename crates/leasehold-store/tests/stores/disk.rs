@@ -356,6 +356,68 @@ fn child_that_sees_a_failed_sync_undone() {
     std::thread::sleep(DEADLINE);
 }
 
+// --- SQLite's own lock ---
+
+/// Whether a process has a lock on the file itself, as SQLite takes it for as long as it has one open.
+#[cfg(target_os = "linux")]
+fn is_locked(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let inode = format!(":{} ", fs::metadata(path).unwrap().ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|line| line.contains("POSIX") && line.contains(&inode))
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_store_that_has_recovered_from_a_failed_sync_has_sqlites_lock() {
+    // After a failed sync the store opened its file once more, to see what it was, and closed it. With that the kernel
+    // dropped every lock that the process had on the file, SQLite's among them. `sqlite3 leases.db 'PRAGMA
+    // integrity_check'` then took itself for the last user of the file and removed the log under the running server: a
+    // grant that was acknowledged was lost.
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = shim(folder.path()) else { return };
+    let (path, sign) = (folder.path().join("leases.db"), folder.path().join("no-sync"));
+    let told = [("RECOVERS", path.to_str().unwrap()), ("NO_SYNC", sign.to_str().unwrap())];
+    let mut child = Child::start_with("disk::child_that_recovers", &told, |process| {
+        process.env("LD_PRELOAD", &library);
+    });
+    child.told("recovered");
+    assert!(is_locked(&path));
+    child.kill();
+    assert!(!is_locked(&path), "the lock is the store's");
+}
+
+/// One lease, another one during which syncs fail at first. The clock stands still, so that nothing else is written.
+#[test]
+fn child_that_recovers() {
+    let (Some(path), Some(sign)) = (part("RECOVERS"), part("NO_SYNC")) else { return };
+    let store = Embedded::options().clock(Arc::new(ManualClock::default())).open(path).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let acquire = |id| runtime.block_on(store.apply(&name(id), Command::Acquire(bid("anna", id, HOUR))));
+    assert!(matches!(acquire(0).unwrap().outcome, Outcome::Granted { .. }));
+    fs::write(&sign, "").unwrap();
+    acquire(1).unwrap_err();
+    fs::remove_file(&sign).unwrap();
+    wait_for("the store to recover", || acquire(1).ok());
+    tell("recovered", "yes");
+    std::thread::sleep(DEADLINE);
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn looking_at_a_file_in_the_process_that_has_it_open_keeps_sqlites_lock() {
+    for mode in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        let store = Embedded::options().mode(mode).open(&path).unwrap();
+        must_acquire(&store, &name(0), &bid("anna", 0, HOUR)).await;
+        assert!(is_locked(&path), "{mode:?}");
+        embedded::check(&path).unwrap();
+        embedded::backup(&path, folder.path().join("backup.db")).unwrap();
+        assert!(is_locked(&path), "{mode:?}");
+    }
+}
+
 // --- a store that has nothing to do ---
 
 #[tokio::test]
