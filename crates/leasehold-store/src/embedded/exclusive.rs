@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use leasehold_core::job::Record;
 use leasehold_core::{Command, JobCommand, JobOutcome, Key, Outcome, Position, StoreTime};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::disk::SqliteDisk;
 use super::mode_lock::ModeLock;
@@ -29,13 +29,13 @@ const TICK: Duration = Duration::from_millis(200);
 /// waking a thread takes a good part of the time that a sync does.
 const LOOK_OUT: Duration = Duration::from_micros(200);
 
-/// How many commands may wait; more callers than this wait their turn to queue.
+/// How many commands may wait, those included whose callers are gone; more callers than this wait their turn to queue.
 const QUEUE: usize = 8_192;
 
 pub(super) struct Exclusive {
     view: Arc<View>,
     queue: Arc<Queue>,
-    room: Semaphore,
+    room: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -50,15 +50,14 @@ impl Exclusive {
             what: format!("the writer's thread could not be started: {error}"),
             retry: Retry::Safe,
         })?;
-        Ok(Self { view, queue, room: Semaphore::new(QUEUE), thread: Some(thread) })
+        Ok(Self { view, queue, room: Arc::new(Semaphore::new(QUEUE)), thread: Some(thread) })
     }
 
     /// Puts a request into the queue and waits for the answer.
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> Result<T> {
-        // The permit is given back when the answer is there, or when the caller has stopped waiting for it.
-        let _permit = self.room.acquire().await.map_err(|_| Error::Closed)?;
+        let place = self.room.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
         let (answer, answered) = oneshot::channel();
-        self.queue.push(request(answer));
+        self.queue.push(Queued { request: request(answer), place });
         self.look_out(&answered).await;
         answered.await.unwrap_or(Err(Error::Closed))
     }
@@ -156,8 +155,53 @@ enum Answer {
     Settled(oneshot::Sender<Result<Settled>>, usize),
 }
 
-impl writer::Request for Request {
-    type Answer = Answer;
+/// A request in the queue. It keeps its place in the count until it is answered, whether or not its caller still waits.
+struct Queued {
+    request: Request,
+    place: OwnedSemaphorePermit,
+}
+
+/// Its answer; none for one that was dropped.
+struct QueuedAnswer {
+    answer: Option<Answer>,
+    place: OwnedSemaphorePermit,
+}
+
+impl writer::Request for Queued {
+    type Answer = QueuedAnswer;
+
+    fn decide(self, overlay: &mut Overlay<'_>) -> QueuedAnswer {
+        let answer = (!self.request.is_abandoned()).then(|| self.request.decide(overlay));
+        QueuedAnswer { answer, place: self.place }
+    }
+
+    fn refuse(self, error: Error) {
+        self.request.refuse(error);
+    }
+}
+
+impl writer::Answer for QueuedAnswer {
+    fn send(self, commit: &Commit) {
+        // A caller that has its answer has left the queue.
+        drop(self.place);
+        self.answer.into_iter().for_each(|answer| answer.send(commit));
+    }
+
+    fn refuse(self, error: Error) {
+        drop(self.place);
+        self.answer.into_iter().for_each(|answer| answer.refuse(error.clone()));
+    }
+}
+
+impl Request {
+    /// Whether it would give a lease to a caller that does not wait for it any more. A release is carried out all the same.
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Apply { command, answer, .. } => answer.is_closed() && command.bidder().is_some(),
+            Self::ApplyJob { command, answer, .. } => answer.is_closed() && command.bidder().is_some(),
+            Self::Now { .. } | Self::SettleDue { .. } => false,
+        }
+    }
 
     fn decide(self, overlay: &mut Overlay<'_>) -> Answer {
         match self {
@@ -181,7 +225,7 @@ impl writer::Request for Request {
     }
 }
 
-impl writer::Answer for Answer {
+impl Answer {
     fn send(self, commit: &Commit) {
         let Commit { now, position, next_due } = *commit;
         match self {
@@ -223,12 +267,12 @@ struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    requests: Vec<Request>,
+    requests: Vec<Queued>,
     closed: bool,
 }
 
 impl Queue {
-    fn push(&self, request: Request) {
+    fn push(&self, request: Queued) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             drop(state);
@@ -246,7 +290,7 @@ impl Queue {
     }
 
     /// Takes what is there, after waiting a tick for something to be there. `None` when closed and empty.
-    fn take(&self) -> Option<Vec<Request>> {
+    fn take(&self) -> Option<Vec<Queued>> {
         self.look_out();
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let nothing = |state: &mut QueueState| state.requests.is_empty() && !state.closed;
@@ -312,7 +356,7 @@ impl WriterThread {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test fails by panicking
+#[allow(clippy::unwrap_used, clippy::panic)] // a test fails by panicking
 mod tests {
     use leasehold_core::lease::{Bid, Claim};
     use leasehold_core::{LeaseId, Meta, Owner, TabId, Ttl};
@@ -351,5 +395,57 @@ mod tests {
             store.apply(&key, command).await.unwrap();
             assert_eq!(store.queue.pushed.load(Ordering::SeqCst), number + 1);
         }
+    }
+
+    /// Asks, and does not wait for the answer.
+    async fn abandon(asked: impl Future<Output = Result<Applied>>) {
+        tokio::select! {
+            biased;
+            answer = asked => panic!("answered at once: {answer:?}"),
+            () = std::future::ready(()) => {}
+        }
+    }
+
+    /// Callers that were gone again, 60,000 of them, had their acquires queued behind a writer that was held up, although
+    /// the queue takes 8,192. When the writer went on, all were granted, to nobody.
+    #[tokio::test]
+    async fn law_12_abandoned_commands_are_counted_and_abandoned_acquires_are_not_granted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        file::create_if_missing(&path).unwrap();
+        let lock = ModeLock::take(&path, Mode::Exclusive, true, |_| Ok(())).unwrap();
+        let store =
+            Exclusive::open(&path, lock, Arc::new(ManualClock::default()), Limits::default()).unwrap();
+        let bid = |number: u64| {
+            let mut bytes = [3; 16];
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            let (owner, ttl) = (Owner::parse("anna").unwrap(), Ttl::from_secs(30).unwrap());
+            Bid { lease_id: LeaseId::from_random(bytes), owner, tab: None, ttl, meta: Meta::default() }
+        };
+        let key = |number: u64| Key::parse(&format!("run/{number}")).unwrap();
+        let held = store.apply(&key(0), Command::Acquire(bid(0))).await.unwrap();
+        let Outcome::Granted { lease, .. } = held.outcome else { unreachable!() };
+        // Another transaction holds the writer up.
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let (first, second) = (key(0), key(1));
+        let mut waiting = store.apply(&second, Command::Acquire(bid(1)));
+        assert!(tokio::time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
+        let release = store.apply(&first, Command::Release(lease.proof().into()));
+        abandon(release).await;
+        for number in 2..10_000 {
+            let key = key(number);
+            let abandoned = store.apply(&key, Command::Acquire(bid(number)));
+            abandon(abandoned).await;
+        }
+        let queued = store.queue.length.load(Ordering::SeqCst);
+        other.execute_batch("COMMIT").unwrap();
+        assert!(queued <= QUEUE, "{queued} commands wait in a queue for {QUEUE}");
+        assert!(matches!(waiting.await.unwrap().outcome, Outcome::Granted { .. }));
+        store.now().await.unwrap();
+        let leases = store.list(&Range::all()).await.unwrap().slots;
+        let keys: Vec<&str> = leases.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["run/1"], "a release counts although nobody waits for it, an acquire does not");
+        assert_eq!(store.room.available_permits(), QUEUE, "everything has left the queue");
     }
 }
