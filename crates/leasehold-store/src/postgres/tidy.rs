@@ -63,6 +63,9 @@ fn free_for_long() -> String {
 
 /// `$1` the last number of any of the keys, `$2` the keys, `$3` up to when endings go, `$4` how many stay, `$5` up to
 /// where events go, `$6` how many rows at once, `$7` up to when finished jobs go.
+///
+/// The keys in `$2` are locked. A job's is not, and may be reset while this waits for its row: only a condition of the outer
+/// statement is looked at again after the wait.
 const DELETE: &str = "\
 WITH floor AS (
   UPDATE leasehold.store SET seq_floor = greatest(seq_floor, $1) WHERE $1 > seq_floor
@@ -79,5 +82,6 @@ WITH floor AS (
 ), jobs AS (
   DELETE FROM leasehold.job WHERE key IN (
     SELECT key FROM leasehold.job WHERE status <> 'queued' AND changed_at <= $7 ORDER BY changed_at LIMIT $6)
+    AND status <> 'queued' AND changed_at <= $7
 )
 SELECT true";

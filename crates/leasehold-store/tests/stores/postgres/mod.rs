@@ -8,8 +8,11 @@ mod tls;
 
 use std::time::Duration;
 
+use leasehold_core::job::JobText;
 use leasehold_core::lease::Bid;
-use leasehold_core::{Claim, Command, EventKind, Outcome, Owner, Position, TabId};
+use leasehold_core::{
+    Claim, Command, EventKind, JobCommand, JobOutcome, Key, Outcome, Owner, Position, TabId,
+};
 use leasehold_store::conformance::{Harness, JobHarness, Restart};
 use leasehold_store::{Error, Feed, JobStore, Postgres, Range, Retry, Store, open};
 use tokio::time::timeout;
@@ -260,11 +263,7 @@ async fn racing_servers_give_growing_fences_and_a_feed_without_gaps() {
 }
 
 /// Reads the feed until an event of `end`; panics at a gap.
-async fn follow(
-    store: &dyn Store,
-    mut after: Position,
-    end: &leasehold_core::Key,
-) -> Vec<leasehold_core::Published> {
+async fn follow(store: &dyn Store, mut after: Position, end: &Key) -> Vec<leasehold_core::Published> {
     let mut events = Vec::new();
     loop {
         let feed = match store.events(after, 100).await {
@@ -450,6 +449,45 @@ async fn what_is_not_kept_any_more_is_deleted() {
     let seq = store.read(&key("kept-0")).await.unwrap().slot.seq;
     assert!(seq >= last, "the numbers of a forgotten key go on: {seq} after {last}");
 }
+
+#[tokio::test]
+async fn a_finished_job_that_is_reset_while_others_are_deleted_stays() {
+    // The statement that deletes old jobs chose them first, and then waited for one that was just being reset. The reset
+    // was committed, and the job deleted: the condition was not looked at again.
+    let harness = harness!(Way::Direct);
+    let store = harness.store();
+    let job = Key::parse("job/analyses/7").unwrap();
+    let create = JobCommand::Create { payload: JobText::parse("7").unwrap(), max_attempts: None };
+    store.apply_job(&job, create).await.unwrap();
+    let acquired = store.apply_job(&job, JobCommand::Acquire(bid("anna", 1, TTL))).await.unwrap().outcome;
+    let JobOutcome::Acquired { lease, .. } = acquired else { panic!("{acquired:?}") };
+    let claim = lease.proof().into();
+    let complete = JobCommand::Complete { claim, result: JobText::parse("49").unwrap() };
+    store.apply_job(&job, complete).await.unwrap();
+    harness.advance(leasehold_core::job::KEPT + Duration::from_secs(1)).await;
+    let (resetting, looking) = (harness.connect().await, harness.connect().await);
+    let reset = "BEGIN; UPDATE leasehold.job SET status = 'queued', note = NULL, by = NULL";
+    resetting.batch_execute(reset).await.unwrap();
+    // A store tidies up after so much work, by itself.
+    for _ in 0..20 {
+        store.settle_due(1).await.unwrap();
+    }
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%DELETE%' \
+                 AND datname = current_database()";
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while looking.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "nothing waits for the job");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    resetting.batch_execute("COMMIT").await.unwrap();
+    // The lock under which one process tidies up is free again when it is done.
+    looking.batch_execute(&format!("SELECT pg_advisory_lock({TIDY_LOCK})")).await.unwrap();
+    let left: i64 = looking.query_one("SELECT count(*) FROM leasehold.job", &[]).await.unwrap().get(0);
+    assert_eq!(left, 1, "the job that was reset is gone");
+}
+
+/// What a store locks while it deletes old rows.
+const TIDY_LOCK: i64 = 0x4C53_4844_0000_0002;
 
 #[tokio::test]
 async fn a_server_that_is_killed_loses_nothing_that_was_acknowledged() {
