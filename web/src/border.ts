@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 4040060940;
+export const FINGERPRINT = 724824120;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
@@ -43,6 +43,7 @@ export const REQUESTS = {
       reentrant: 'flag',
       autoResume: 'flag?',
       allowAdvisory: 'flag',
+      acceptClockSkew: 'flag',
       label: 'text?',
     },
   },
@@ -63,6 +64,7 @@ export const REQUESTS = {
       reentrant: 'flag',
       autoResume: 'flag?',
       allowAdvisory: 'flag',
+      acceptClockSkew: 'flag',
       label: 'text?',
     },
     seen: 'whole?',

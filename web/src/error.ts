@@ -16,6 +16,7 @@ export interface ErrorView {
   readonly said?: string;
   readonly cause?: ErrorView;
   readonly holder?: ProjectLockHolder;
+  readonly level?: string;
 }
 
 /** The properties of an error. */
@@ -25,6 +26,7 @@ export interface ErrorParams {
   readonly operation?: Operation;
   readonly cause?: unknown;
   readonly holder?: ProjectLockHolder | undefined;
+  readonly level?: string | undefined;
 }
 
 /** What went wrong with a project lock. */
@@ -34,6 +36,8 @@ export class ProjectLockError extends Error {
   readonly operation: Operation;
   /** Who holds the project instead, if that is why. */
   readonly holder: ProjectLockHolder | undefined;
+  /** How loud it is in a log. */
+  readonly level: 'info' | 'warn' | 'error';
 
   constructor(message: string, params: ErrorParams) {
     super(message, params.cause === undefined ? {} : { cause: params.cause });
@@ -41,6 +45,7 @@ export class ProjectLockError extends Error {
     this.retryable = params.retryable;
     this.operation = params.operation ?? 'acquire';
     this.holder = params.holder;
+    this.level = (params.level ?? 'error') as 'error';
     this.name = new.target.name;
   }
 }
@@ -76,8 +81,8 @@ export function unusable(what: string, cause: unknown, operation: Operation = 'a
 }
 
 /** The view of an error, which `postMessage` can send. */
-export function viewOf({ name, code, retryable, operation, message, cause, holder }: ProjectLockError): ErrorView {
-  const view = { name, code, retryable, operation, message, ...(holder && { holder }) };
+export function viewOf({ name, code, retryable, operation, message, cause, holder, level }: ProjectLockError): ErrorView {
+  const view = { name, code, retryable, operation, message, level, ...(holder && { holder }) };
   if (cause === undefined) return view;
   return { ...view, ...(cause instanceof ProjectLockError ? { cause: viewOf(cause) } : { said: String(cause) }) };
 }

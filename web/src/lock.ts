@@ -363,14 +363,14 @@ class Machine {
 }
 
 /** The options, as the rules know them. */
-function wantedOf(options: ProjectLockAcquireOptions): Request<'acquire'>['options'] {
+function wantedOf(options: ProjectLockTakeOverOptions): Request<'acquire'>['options'] {
   const { profile, maxWaitMs, webLockTimeoutMs, retryPolicy, ttlMs, renewIntervalMs, heartbeatIntervalMs } = options;
-  const { preferredStrategy, reentrant = false, autoResume, allowAdvisory = false, label } = options;
+  const { preferredStrategy, reentrant = false, autoResume, allowAdvisory = false, acceptClockSkew = false, label } = options;
   const { initialDelayMs, maxDelayMs, multiplier, maxAttempts } = retryPolicy ?? {};
   return {
     profile, maxWaitMs, webLockTimeoutMs, initialDelayMs, maxDelayMs, multiplier, maxAttempts, ttlMs,
     heartbeatIntervalMs: renewIntervalMs ?? heartbeatIntervalMs, preferredStrategy, reentrant, autoResume, allowAdvisory,
-    label,
+    acceptClockSkew, label,
   };
 }
 

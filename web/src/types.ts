@@ -92,6 +92,9 @@ export interface ProjectLockTakeOverOptions extends ProjectLockAcquireOptions {
   readonly seen?: number;
   /** Why, for people. */
   readonly reason?: string;
+  /** Whether to go on where clocks disagree, so that nobody knows whether the holder lives. Left out, the take-over is refused
+   * with the warning `clock-skew`, before anything is written. */
+  readonly acceptClockSkew?: boolean;
 }
 
 /** The result of an acquire. */

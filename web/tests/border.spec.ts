@@ -27,7 +27,7 @@ test.each([
   ['renew', { call: 1, leaseId: 'x', extendByMs: '5' }, 'renew.extendByMs: expected a number'],
   ['release', { call: 1, leaseId: 'x', force: 'yes' }, 'release.force: expected true or false'],
   ['acquire', { call: 1 }, 'acquire.options.reentrant: expected true or false'],
-  ['acquire', { call: 1, options: { reentrant: false, allowAdvisory: false, ttl: 5 } }, 'acquire.options.ttl: there is no such field'],
+  ['acquire', { call: 1, options: { reentrant: false, allowAdvisory: false, acceptClockSkew: false, ttl: 5 } }, 'acquire.options.ttl: there is no such field'],
   ['open', { ...OPEN, folder: 'locked' }, 'open.folder: expected guarded, advisory, absent'],
 ])('TypeScript refuses %s with %j', (name, fields, message) => {
   expect(() => ask(0, name, fields, 0, 0)).toThrow(new TypeError(message));
@@ -68,7 +68,7 @@ test('one instance serves a thousand projects, each apart from the others', () =
   const machines = Array.from({ length: 1000 }, open);
   expect(new Set(machines).size).toBe(1000);
   const [first = 0, second = 0] = machines;
-  const options = { reentrant: false, allowAdvisory: false };
+  const options = { reentrant: false, allowAdvisory: false, acceptClockSkew: false };
   expect(ask(first, 'acquire', { call: 1, options }, 1000, 0).effects).toContainEqual(
     expect.objectContaining({ do: 'requestWebLock' }));
   expect(ask(second, 'timeout', {}, 1000, 0).effects).toBeUndefined();
@@ -84,7 +84,7 @@ test('a page that works for days needs no more memory than at first', { timeout:
     for (let round = 0; round < rounds; round += 1) {
       const root = 'p'.repeat(1 + round % 97);
       const machine = rules(0, 'open', { ...OPEN, root }, 1000, 0).machine ?? -1;
-      rules(machine, 'acquire', { call: 1, options: { reentrant: false, allowAdvisory: false } }, 1000 + round, round);
+      rules(machine, 'acquire', { call: 1, options: { reentrant: false, allowAdvisory: false, acceptClockSkew: false } }, 1000 + round, round);
       rules(machine, 'abort', { call: 1 }, 1000 + round, round);
       if (round % 3) rules(machine, 'close', {}, 1000, 0);
       else for (const kept of [...Array(10).keys()]) rules(kept, 'close', {}, 1000, 0);

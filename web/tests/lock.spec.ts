@@ -339,6 +339,42 @@ describe('saves', () => {
     expect(tab.opfs.files().filter((name) => name.includes('.lock.save.'))).toEqual([]);
   });
 
+  // AutoSave 8: the lock touches its own files and the file that is saved, whatever looks like them.
+  test('only the files of the lock are touched', async () => {
+    const tab = new Tab();
+    const others = [
+      'notes.txt', '.lock', 'collector/a.json', 'other/.lock', 'other/.lock.held.1', 'project/plan.json', 'project/.lockfile',
+      'project/.lock.bak', 'project/.lock.heldover', 'project/.lock.held', 'project/.lock.saved', 'project/notes/.lock.held.1',
+    ];
+    others.forEach((name) => tab.opfs.write(name, name));
+    const seen = () => tab.opfs.files().map((name) => `${name} ${tab.opfs.read(name)} ${tab.opfs.stat(name)?.mtimeMs}`);
+    const before = seen();
+    await tab.clock.advance(60_000);
+    const { lease } = await tab.lock.acquireProjectLock();
+    await tab.lock.commitProjectFile({ lease, path: 'autosave/current.json', data: '{}' });
+    const other = new Tab({ beside: tab });
+    await other.run(other.lock.acquireProjectLock(ONCE)).catch(() => {});
+    const taken = await other.run(other.lock.takeOverProjectLock());
+    await codeOf(tab.lock.commitProjectFile({ lease, path: 'autosave/current.json', data: 'late' }));
+    other.crash();
+    const { lease: last } = await tab.run(tab.lock.acquireProjectLock());
+    expect(last.fence).toBeGreaterThan(taken.lease.fence);
+    await tab.lock.releaseProjectLock({ lease: last });
+    const after = seen();
+    expect(before.filter((file) => !after.includes(file)), 'nothing of the others changed').toEqual([]);
+    const made = after.filter((file) => !before.includes(file)).map((file) => file.split(' ')[0]);
+    expect(made).toEqual(['project/.lock.guard', 'project/autosave/current.json']);
+  });
+
+  test('errors carry the level of the log', async () => {
+    const tab = new Tab();
+    const { lease } = await tab.lock.acquireProjectLock();
+    const other = new Tab({ beside: tab });
+    const error = await other.run(other.lock.acquireProjectLock(ONCE)).catch((thrown: ProjectLockError) => thrown) as ProjectLockError;
+    expect([error.level, (error.cause as ProjectLockError).level]).toEqual(['error', 'warn']);
+    await tab.lock.releaseProjectLock({ lease });
+  });
+
   // It said "renew: the project has another holder now", of a call that had renewed nothing.
   test('a save that fails says so', async () => {
     const tab = new Tab();

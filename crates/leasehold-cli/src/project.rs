@@ -252,7 +252,8 @@ fn unlock(args: &UnlockArgs, out: &Out) -> Result<Ending> {
         }
         Outcome::Held(other) => {
             let reason = Reason::parse("leasehold project unlock --force")?;
-            project.take_over(patient(Duration::ZERO), Some(other.fence), reason)?
+            let options = Options { accept_clock_skew: true, ..patient(Duration::ZERO) };
+            project.take_over(options, Some(other.fence), reason)?
         }
         // Whatever was left behind goes with this one.
         _ => project.acquire(patient(Duration::ZERO))?,

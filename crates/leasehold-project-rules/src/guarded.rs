@@ -41,6 +41,8 @@ pub enum Action {
         bid: Bid,
         /// Why.
         reason: Reason,
+        /// Whether also where clocks disagree, so that nobody knows whether the holder lives.
+        despite_skew: bool,
     },
     /// Replace a file of the project, if the claim is good: checked in the same guarded section that swaps the file.
     Save {
@@ -295,7 +297,8 @@ impl<'a> Deciding<'a> {
     fn decide(self) -> Verdict {
         match self.action {
             Action::Acquire(bid) => self.granted(&Command::Acquire(bid.clone())),
-            Action::TakeOver { seen, bid, reason } => self.take_over(*seen, bid, reason),
+            Action::TakeOver { despite_skew: false, .. } if self.skewed => self.look(),
+            Action::TakeOver { seen, bid, reason, .. } => self.take_over(*seen, bid, reason),
             Action::Renew { claim, ttl } => self.renew(*claim, *ttl),
             Action::Release(claim) => self.release(*claim),
             Action::Save { claim, call } => self.save(*claim, *call),

@@ -141,6 +141,8 @@ pub struct Wanted {
     pub auto_resume: Option<bool>,
     /// Whether a folder without a guard will do: the lease is then advice only.
     pub allow_advisory: bool,
+    /// Whether a take-over goes on where clocks disagree, so that nobody knows whether the holder lives.
+    pub accept_clock_skew: bool,
     /// What the tab calls itself, for people at other tabs. It is the machine's, not the acquire's:
     /// [`Meta::label`](leasehold_core::name::Meta::label) reads it, [`set_label`](crate::ProjectLock::set_label) takes it.
     pub label: Option<String>,
@@ -171,6 +173,8 @@ pub struct Options {
     pub auto_resume: Option<bool>,
     /// Whether a folder without a guard will do.
     pub allow_advisory: bool,
+    /// Whether a take-over goes on where clocks disagree.
+    pub accept_clock_skew: bool,
 }
 
 impl Default for Options {
@@ -194,6 +198,7 @@ impl Options {
             reentrant: false,
             auto_resume: None,
             allow_advisory: false,
+            accept_clock_skew: false,
         }
     }
 
@@ -215,6 +220,7 @@ impl Options {
             reentrant: wanted.reentrant,
             auto_resume: wanted.auto_resume,
             allow_advisory: wanted.allow_advisory,
+            accept_clock_skew: wanted.accept_clock_skew,
             profile,
         })
     }
@@ -234,14 +240,17 @@ pub fn usable(shown: Ttl, file: Ttl) -> Duration {
     shown.as_duration().min(file.as_duration().saturating_sub(HOLDER_MARGIN))
 }
 
-/// How often such a lease is renewed: five seconds before its end, and without the Web Lock, whose queue would tell that
+/// The longest that two tries of a heartbeat take, with the wait between them: each gives up the guard after two seconds.
+const TWO_TRIES: Duration = Duration::from_millis(4_500);
+
+/// How often such a lease is renewed: five seconds before its end, early enough for two tries before its holder must stop, and without the Web Lock, whose queue would tell that
 /// the holder lives, also ten seconds before its holder must stop. A short lease is renewed halfway.
 pub fn heartbeat_of(wanted: Option<Duration>, strategy: Strategy, shown: Ttl, file: Ttl) -> Duration {
     let usable = usable(shown, file);
     let latest = usable.saturating_sub(Duration::from_secs(1)).max(usable / 2);
     let room = usable.saturating_sub(Duration::from_secs(10)).max(usable / 2);
     let default = match strategy {
-        Strategy::WebLock => before_the_end(shown),
+        Strategy::WebLock => before_the_end(shown).min(usable.saturating_sub(TWO_TRIES).max(usable / 2)),
         Strategy::FileLock => before_the_end(shown).min(room),
     };
     wanted.unwrap_or(default).clamp(Duration::from_millis(1), latest)

@@ -72,8 +72,8 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     }
 
     /// Begins to give the lease back.
-    pub fn release(&mut self, lease_id: LeaseId, force: bool) -> CallId {
-        self.call(|machine, call, now| machine.release(call, lease_id, ReleaseReason::default(), force, now))
+    pub fn release(&mut self, lease_id: LeaseId, reason: ReleaseReason, force: bool) -> CallId {
+        self.call(|machine, call, now| machine.release(call, lease_id, reason, force, now))
     }
 
     /// Begins to write a file of the project. It is written if the lease is good, which is checked under the guard that the

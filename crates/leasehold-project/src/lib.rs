@@ -46,7 +46,7 @@ pub use leasehold_core::{Fence, Invalid, LeaseId, Owner, Reason, StoreTime, Ttl}
 pub use leasehold_project_rules::guarded::{Holder, Outcome};
 pub use leasehold_project_rules::record::label_text;
 pub use leasehold_project_rules::{
-    Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, State,
+    Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, ReleaseReason, State,
 };
 pub use project::{Project, ProjectGuard, SaveError};
 pub use section::{Folder, GuardTry};

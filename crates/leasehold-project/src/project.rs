@@ -10,7 +10,7 @@ use leasehold_core::{Fence, Invalid, LeaseId, Meta, Owner, Reason, Ttl};
 use leasehold_project_rules::guarded::Outcome;
 use leasehold_project_rules::{
     Answer, CallId, Event, Fault, Folder as Kind, IoError, NotSaved, Operation, Options, Profile,
-    ProjectLease, ProjectLockError, Settled, Strategy, Surroundings,
+    ProjectLease, ProjectLockError, ReleaseReason, Settled, Strategy, Surroundings,
 };
 
 use crate::cancel::Cancel;
@@ -293,18 +293,23 @@ impl ProjectGuard {
 
     /// Gives the project back.
     pub fn release(self) -> Result<(), ProjectLockError> {
-        self.give_back(false)
+        self.give_back(ReleaseReason::Completed, false)
+    }
+
+    /// Gives the project back for this reason, which subscribers hear.
+    pub fn release_because(self, reason: ReleaseReason) -> Result<(), ProjectLockError> {
+        self.give_back(reason, false)
     }
 
     /// Gives the project back, also from others in this program who share the lease (`reentrant`).
     pub fn release_from_all(self) -> Result<(), ProjectLockError> {
-        self.give_back(true)
+        self.give_back(ReleaseReason::Completed, true)
     }
 
-    fn give_back(mut self, force: bool) -> Result<(), ProjectLockError> {
+    fn give_back(mut self, reason: ReleaseReason, force: bool) -> Result<(), ProjectLockError> {
         self.released = true;
         let lease_id = self.lease.lease_id;
-        let release = move |driver: &mut Native| driver.release(lease_id, force);
+        let release = move |driver: &mut Native| driver.release(lease_id, reason, force);
         self.project.call(Operation::Release, self.profile, &Cancel::new(), release)?;
         Ok(())
     }
@@ -320,7 +325,7 @@ impl Drop for ProjectGuard {
         if !self.released {
             let lease_id = self.lease.lease_id;
             let release = move |driver: &mut Native| {
-                driver.release(lease_id, false);
+                driver.release(lease_id, ReleaseReason::Aborted, false);
             };
             let _ = self.project.orders.send(Order::Do(Box::new(release)));
         }

@@ -26,8 +26,8 @@ use leasehold_core::{Fence, Owner, Reason, StoreTime};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::Record;
 use leasehold_project_rules::{
-    Answer, CallId, Event, Folder as Kind, IoKind, Now, Options, ProjectLease, ProjectLockError, Settled,
-    State, Surroundings,
+    Answer, CallId, Event, Folder as Kind, IoKind, Now, Options, ProjectLease, ProjectLockError,
+    ReleaseReason, Settled, State, Surroundings,
 };
 
 use crate::clock::Clock;
@@ -310,7 +310,7 @@ impl FakeProject {
 
     /// Gives the lease back.
     pub fn release(&mut self, lease: &ProjectLease) -> Result<(), ProjectLockError> {
-        let call = self.driver.release(lease.lease_id, false);
+        let call = self.driver.release(lease.lease_id, ReleaseReason::Completed, false);
         self.answer_of(call).map(|_| ())
     }
 

@@ -142,7 +142,7 @@ groups! {
         initial_delay_ms: Option<f64>, max_delay_ms: Option<f64>, multiplier: Option<f64>,
         max_attempts: Option<f64>, ttl_ms: Option<f64>, heartbeat_interval_ms: Option<f64>,
         preferred_strategy: Option<String>, reentrant: bool, auto_resume: Option<bool>, allow_advisory: bool,
-        label: Option<String>,
+        accept_clock_skew: bool, label: Option<String>,
     }
     Members {
         version: Member, lease_id: Member, owner: Member, label: Member, acquired_at: Member, updated_at: Member, ttl_seconds: Member,

@@ -270,7 +270,7 @@ mod tests {
     use Word::{Flag, Nothing, Number, Text};
 
     /// The fields of an acquire after its number: nothing that the profile does not say.
-    const DEFAULTS: [Word<'static>; 14] = [
+    const DEFAULTS: [Word<'static>; 15] = [
         Nothing,
         Nothing,
         Nothing,
@@ -283,6 +283,7 @@ mod tests {
         Nothing,
         Flag(false),
         Nothing,
+        Flag(false),
         Flag(false),
         Nothing,
     ];

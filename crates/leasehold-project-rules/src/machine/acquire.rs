@@ -245,7 +245,9 @@ impl ProjectLock {
         let bid = Bid { lease_id, owner, tab: None, ttl: file_ttl, meta };
         let action = match acquiring.take_over.clone() {
             None => Action::Acquire(bid),
-            Some((seen, reason)) => Action::TakeOver { seen, bid, reason },
+            Some((seen, reason)) => {
+                Action::TakeOver { seen, bid, reason, despite_skew: acquiring.options.accept_clock_skew }
+            }
         };
         let forced = acquiring.take_over.is_some();
         acquiring.step = Step::Guarded { ticket: self.out.guarded(action), strategy, forced, sent: now };
@@ -508,4 +510,4 @@ impl ProjectLock {
 }
 
 const SKEWED: &str = "project/.lock and its modification time disagree: a clock is wrong, and whether its holder lives is \
-                      uncertain; make sure that nobody edits the project before you take it over";
+                      uncertain; make sure that nobody edits the project, and take it over with `acceptClockSkew: true`";

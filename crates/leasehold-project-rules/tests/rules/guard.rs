@@ -281,7 +281,11 @@ fn law_02_a_whole_but_stale_guard_never_beats_the_fence_in_the_record() {
     let bids = [
         (Action::Acquire(bid(2)), Probe::Unknown, START + 60_000),
         (Action::Acquire(bid(2)), Probe::Free, START + 1),
-        (Action::TakeOver { seen: None, bid: bid(2), reason: Reason::default() }, Probe::Busy, START + 1),
+        (
+            Action::TakeOver { seen: None, bid: bid(2), reason: Reason::default(), despite_skew: true },
+            Probe::Busy,
+            START + 1,
+        ),
     ];
     for (action, probe, now) in bids {
         let verdict = decide(&action, &stale, probe, now);
@@ -358,7 +362,7 @@ fn law_07_a_repeated_acquire_gives_the_same_lease() {
 #[test]
 fn a_take_over_names_the_fence_that_was_seen() {
     let (found, claim) = held();
-    let take = |seen| Action::TakeOver { seen, bid: bid(2), reason: Reason::default() };
+    let take = |seen| Action::TakeOver { seen, bid: bid(2), reason: Reason::default(), despite_skew: true };
     let taken = decide(&take(Some(claim.fence)), &found, Probe::Busy, START + 1);
     assert_eq!(granted(&taken), (claim.fence.get() + 1, Some(After::TakenOver)));
     let other = Fence::new(claim.fence.get() - 1).unwrap();

@@ -88,7 +88,10 @@ fn actions() -> Vec<(Action, Folder)> {
         (Action::Acquire(bid(2)), free(None)),
         (Action::Acquire(bid(2)), free(Some((foreign(0), 0)))),
         (Action::Acquire(bid(2)), dead),
-        (Action::TakeOver { seen: None, bid: bid(2), reason: Reason::default() }, held().0),
+        (
+            Action::TakeOver { seen: None, bid: bid(2), reason: Reason::default(), despite_skew: true },
+            held().0,
+        ),
         (Action::Renew { claim, ttl }, renewed),
         (Action::Release(claim), held().0),
         (Action::Save { claim, call: CallId(7) }, held().0),

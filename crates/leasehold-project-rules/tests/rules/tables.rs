@@ -341,14 +341,3 @@ fn crash_without_release_the_next_start_finds_the_old_lease_and_takes_it() {
     assert_eq!(new.acquired_at.as_millis(), START, "at once: its held file is free");
     assert!(new.fence > old.fence);
 }
-
-#[test]
-fn only_the_files_of_the_lock_are_touched() {
-    let mut world = World::new(&[Web::Works, Web::Unsupported]);
-    world.acquire(0, &autosave());
-    world.acquire(1, &autosave());
-    world.advance(60_000);
-    world.release(0);
-    world.advance(10_000);
-    assert!(world.folder.touched.iter().all(|name| name == ".lock" || name == ".lock.guard"));
-}

@@ -10,7 +10,7 @@ use leasehold_project::testing::{FakeClock, MockFolder, OpenedMock};
 use leasehold_project::{Clock, Driver, Folder, GuardTry, ProjectFolder};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record};
-use leasehold_project_rules::{Folder as Kind, Now, Options, Strategy, Surroundings};
+use leasehold_project_rules::{Folder as Kind, Now, Options, ReleaseReason, Strategy, Surroundings};
 
 fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()
@@ -147,7 +147,7 @@ fn a_release_that_waits_for_the_guard_is_finished() {
     driver.acquire(&Options { strategy: Strategy::FileLock, ..Options::default() });
     let lease_id = driver.lease().expect("a lease").lease_id;
     assert_eq!(driver.clock().other.lock().unwrap().take_guard(false).unwrap(), GuardTry::Taken);
-    driver.release(lease_id, false);
+    driver.release(lease_id, ReleaseReason::Completed, false);
     assert!(folder.lock_text().is_some(), "it waits for the guard");
     driver.finish();
     assert_eq!(folder.lock_text(), None);

@@ -1,12 +1,14 @@
 //! Programs and their project: what `Project` promises, on a real disk.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use leasehold_project::testing::{FakeProject, MockFolder};
 use leasehold_project::{
-    Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason, SaveError, State,
-    SystemClock,
+    Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason, ReleaseReason,
+    SaveError, State, SystemClock,
 };
 
 use crate::child::{self, Child};
@@ -35,6 +37,98 @@ fn one_program_edits_and_the_others_know_it() {
     let next = other.acquire(once()).unwrap();
     next.save("plan.json", b"{\"rooms\": 4}").unwrap();
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"{\"rooms\": 4}");
+}
+
+/// *AutoSave* 8: whatever the lock does, it touches its own files and the file that is saved, and nothing else. Among the others
+/// are names that look like its own.
+#[test]
+fn only_the_files_of_the_lock_are_touched() {
+    let top = tempfile::tempdir().unwrap();
+    let others = [
+        "notes.txt",
+        ".lock",
+        "collector/current.json",
+        "workflow-cookbook/logs/today.log",
+        "other/.lock",
+        "other/.lock.guard",
+        "other/.lock.held.1",
+        "project/plan.json",
+        "project/.lockfile",
+        "project/lock",
+        "project/.lock.bak",
+        "project/.lock.heldover",
+        "project/.lock.held",
+        "project/.lock.saved",
+        "project/notes/.lock",
+        "project/notes/.lock.held.1",
+        "project/notes/.lock.tmp",
+    ];
+    for name in others {
+        let path = top.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    fs::create_dir(top.path().join("project/autosave")).unwrap();
+    let before = everything_below(top.path());
+    let root = top.path().join("project");
+    let (one, two) = (Project::open(&root).unwrap(), Project::open(&root).unwrap());
+    for name in ["current.json", "autosave/current.json"] {
+        let guard = one.acquire(once()).unwrap();
+        guard.save(name, b"{}").unwrap();
+        guard.renew(None).unwrap();
+        two.acquire(once()).unwrap_err();
+        let taken = two.take_over(once(), None, Reason::default()).unwrap();
+        guard.save(name, b"late").unwrap_err();
+        drop(guard);
+        taken.release().unwrap();
+    }
+    // What a crash leaves is swept: a held file, and its record.
+    fs::write(root.join(".lock.held.7"), "").unwrap();
+    one.acquire(once()).unwrap().release().unwrap();
+    assert!(!root.join(".lock.held.7").exists());
+    let after = everything_below(top.path());
+    let changed = |name: &&String| before.get(*name) != after.get(*name);
+    let changed: BTreeSet<_> =
+        before.keys().chain(after.keys()).filter(changed).map(String::as_str).collect();
+    let expected = ["project/.lock.guard", "project/autosave/current.json", "project/current.json"];
+    assert_eq!(changed, BTreeSet::from(expected));
+}
+
+/// Every file below a folder: its path, its content and when it was written.
+fn everything_below(folder: &Path) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+            let written = fs::metadata(&path).unwrap().modified().unwrap();
+            found.insert(name, (fs::read(&path).unwrap(), written));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_release_says_why() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    let events = project.subscribe();
+    project.acquire(once()).unwrap().release_because(ReleaseReason::Aborted).unwrap();
+    drop(project.acquire(once()).unwrap());
+    project.acquire(once()).unwrap().release().unwrap();
+    let reasons: Vec<_> = events
+        .try_iter()
+        .filter_map(|event| match event {
+            Event::ReleaseRequested { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reasons, ["aborted", "aborted", "completed"]);
 }
 
 #[test]

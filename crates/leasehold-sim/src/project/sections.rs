@@ -81,9 +81,12 @@ impl Sections {
         }
         let action = match want {
             Want::Acquire => Action::Acquire(bid(tab, attempt)),
-            Want::TakeOver => {
-                Action::TakeOver { seen: None, bid: bid(tab, attempt), reason: Reason::default() }
-            }
+            Want::TakeOver => Action::TakeOver {
+                seen: None,
+                bid: bid(tab, attempt),
+                reason: Reason::default(),
+                despite_skew: true,
+            },
             Want::Renew => Action::Renew { claim: claim(tab, attempt, fence), ttl: ttl() },
             Want::Save => Action::Save { claim: claim(tab, attempt, fence), call: CallId(0) },
             Want::Release => Action::Release(claim(tab, attempt, fence)),
