@@ -44,6 +44,8 @@ export interface AcquireOptions {
   ttl?: number;
   /** Called when the attempt is lost. */
   onLost?: (attempt: Attempt) => void;
+  /** Whether the attempt refreshes itself; true by default. Otherwise it lasts until `refresh()` is called. */
+  refreshes?: boolean;
 }
 
 /** A job that is ours to do, until it is finished, given back, or lost. It refreshes itself. */
@@ -111,6 +113,8 @@ export class Jobs {
 /** The three functions that such code usually has, over the jobs of a collection (`analyses` by default). */
 export class AnalysisLocks {
   constructor(jobs: Jobs, options?: { collection?: string });
+  /** Whether the lock is lost, or was never acquired here. */
+  isLost(analysisId: string, lockOwner: string): boolean;
   acquireAnalysisLock(analysisId: string, lockOwner: string, ttlSec?: number): Promise<{ acquired: boolean; reason?: string }>;
   releaseAnalysisLock(analysisId: string, lockOwner: string): Promise<void>;
   refreshAnalysisLock(analysisId: string, lockOwner: string, ttlSec?: number): Promise<void>;

@@ -18,9 +18,11 @@ export class AnalysisLocks {
     this.#collection = collection;
   }
 
-  /** Acquires the lock of an analysis. It is refreshed by itself from then on. */
+  /** Acquires the lock of an analysis, which lasts for `ttlSec` unless `refreshAnalysisLock` is called before. */
   async acquireAnalysisLock(analysisId, lockOwner, ttlSec = 300) {
-    const attempt = await this.#jobs.acquire(`${this.#collection}/${analysisId}`, { worker: lockOwner, ttl: ttlSec });
+    const attempt = await this.#jobs.acquire(`${this.#collection}/${analysisId}`, {
+      worker: lockOwner, ttl: ttlSec, refreshes: false,
+    });
     if (!attempt.acquired) return { acquired: false, reason: attempt.reason };
     this.#held.set(name(analysisId, lockOwner), attempt);
     return { acquired: true };
@@ -39,6 +41,11 @@ export class AnalysisLocks {
     const attempt = this.attempt(analysisId, lockOwner);
     if (!attempt) throw new LeaseLost(`${lockOwner} does not hold ${analysisId} here`, 'unknown');
     await attempt.refresh(ttlSec);
+  }
+
+  /** Whether the lock is lost, or was never acquired here: the worker has to stop, because another may begin. */
+  isLost(analysisId, lockOwner) {
+    return !this.attempt(analysisId, lockOwner)?.isHeld();
   }
 
   /** The attempt behind a lock that this program holds: its fence, its signal, and how to complete it. */

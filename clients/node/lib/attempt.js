@@ -20,6 +20,7 @@ export class Attempt {
   #server;
   #leaseId;
   #warn;
+  #refreshes;
   #lost = new AbortController();
   #ended = false;
   #timer;
@@ -30,7 +31,7 @@ export class Attempt {
   #refreshAt = 0;
   #stopAt = Infinity;
 
-  constructor(server, id, answer, sent, { onLost, warn }) {
+  constructor(server, id, answer, sent, { onLost, warn, refreshes }) {
     if (typeof answer.lease_id !== 'string' || typeof answer.fence !== 'number') throw notUnderstood();
     this.id = id;
     this.payload = answer.payload;
@@ -40,6 +41,7 @@ export class Attempt {
     this.#server = server;
     this.#leaseId = answer.lease_id;
     this.#warn = warn;
+    this.#refreshes = refreshes;
     if (onLost) this.signal.addEventListener('abort', () => onLost(this), { once: true });
     this.#take(answer, sent);
     this.#look();
@@ -168,7 +170,7 @@ export class Attempt {
     if (![every, stop].every((time) => Number.isFinite(time) && time >= 0)) throw notUnderstood();
     this.#sent = sent;
     this.#every = every;
-    this.#refreshAt = sent + every;
+    this.#refreshAt = this.#refreshes ? sent + every : Infinity;
     this.#stopAt = sent + stop;
   }
 

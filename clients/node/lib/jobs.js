@@ -37,11 +37,11 @@ export class Jobs {
   }
 
   /** Begins with a job, if it is neither finished nor in somebody's hands. Not getting it is a value: look at `acquired`. */
-  async acquire(id, { worker = this.#worker, ttl = 300, onLost } = {}) {
+  async acquire(id, { worker = this.#worker, ttl = 300, onLost, refreshes = true } = {}) {
     const body = { lease_id: randomUUID(), worker, ttl_seconds: ttl };
     const { sent, answer } = await this.#server.call('POST', id, '/acquire', body);
     if (typeof answer?.acquired !== 'boolean') throw notUnderstood();
-    if (answer.acquired) return new Attempt(this.#server, id, answer, sent, { onLost, warn: this.warn });
+    if (answer.acquired) return new Attempt(this.#server, id, answer, sent, { onLost, warn: this.warn, refreshes });
     const { reason, status, result, error } = answer;
     if (typeof reason !== 'string') throw notUnderstood();
     return { acquired: false, reason, status, result, error, held: heldOf(answer.held) };

@@ -129,6 +129,20 @@ test('a foreign release changes nothing, and the three functions have their own 
   await assert.rejects(locks.acquireAnalysisLock('absent', 'w1'), NoSuchJob);
 });
 
+// It was refreshed in the background, so that a worker that hung kept its lock for ever.
+test('an analysis lock is refreshed only when that is called, and says when it is lost', async () => {
+  const id = await queued();
+  const name = id.split('/')[1];
+  const locks = new AnalysisLocks(jobs);
+  await locks.acquireAnalysisLock(name, 'w1', 2);
+  assert.equal(locks.isLost(name, 'w1'), false);
+  const { signal } = locks.attempt(name, 'w1');
+  if (!signal.aborted) await once(signal, 'abort');
+  assert.equal(locks.isLost(name, 'w1'), true);
+  await until(async () => (await locks.acquireAnalysisLock(name, 'w2')).acquired);
+  await locks.releaseAnalysisLock(name, 'w2');
+});
+
 test('releasing what is not held here is a warning', async () => {
   const warnings = [];
   await new AnalysisLocks(new Jobs(server.url, 'x', { warn: (text) => warnings.push(text) })).releaseAnalysisLock('42', 'w1');

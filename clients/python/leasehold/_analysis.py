@@ -36,8 +36,10 @@ class AnalysisLocks:
         self._lock = threading.Lock()
 
     def acquire_analysis_lock(self, analysis_id: str, owner: str, ttl_sec: int = 300) -> LockAnswer:
-        """Acquires the lock of an analysis. It is refreshed by itself from then on."""
-        attempt = self._jobs.acquire(f"{self._collection}/{analysis_id}", worker=owner, ttl=ttl_sec)
+        """Acquires the lock of an analysis, which lasts for `ttl_sec` unless `refresh_analysis_lock` is called before."""
+        attempt = self._jobs.acquire(
+            f"{self._collection}/{analysis_id}", worker=owner, ttl=ttl_sec, refreshes=False
+        )
         if isinstance(attempt, NotAcquired):
             return LockAnswer(False, attempt.reason)
         with self._lock:
@@ -60,6 +62,11 @@ class AnalysisLocks:
         if attempt is None:
             raise LeaseLost(f"{owner} does not hold {analysis_id} here", "unknown")
         attempt.refresh(ttl_sec)
+
+    def is_lost(self, analysis_id: str, owner: str) -> bool:
+        """Whether the lock is lost, or was never acquired here: the worker has to stop, because another may begin."""
+        attempt = self.attempt(analysis_id, owner)
+        return attempt is None or not attempt.is_held()
 
     def attempt(self, analysis_id: str, owner: str) -> Optional[Attempt]:
         """The attempt behind a lock that this program holds: its fence, `lost`, and how to complete it."""

@@ -31,7 +31,13 @@ class Attempt:
     acquired = True
 
     def __init__(
-        self, server: Server, job: str, answer: Any, sent: float, on_lost: Optional[Callable[["Attempt"], None]]
+        self,
+        server: Server,
+        job: str,
+        answer: Any,
+        sent: float,
+        on_lost: Optional[Callable[["Attempt"], None]],
+        refreshes: bool = True,
     ) -> None:
         self.id = job
         self.payload = answer["payload"]
@@ -52,7 +58,8 @@ class Attempt:
         self._every = self._refresh_at = 0.0
         self._changed = threading.Condition()
         self._take(answer, sent)
-        for task in (self._refresh_until_over, self._watch_until_over):
+        tasks = (self._refresh_until_over, self._watch_until_over)
+        for task in tasks if refreshes else tasks[1:]:
             threading.Thread(target=task, name=f"leasehold {job}", daemon=True).start()
 
     def __repr__(self) -> str:

@@ -61,16 +61,17 @@ class Jobs:
         worker: Optional[str] = None,
         ttl: int = 300,
         on_lost: Optional[Callable[[Attempt], None]] = None,
+        refreshes: bool = True,
     ) -> Union[Attempt, NotAcquired]:
         """Begins with a job, if it is neither finished nor in somebody's hands. Not getting it is a value: look at
         `acquired`. `ttl` is how long the attempt lasts, in whole seconds, if this program dies. `on_lost` is called, in a
-        thread of its own, when the attempt is lost."""
+        thread of its own, when the attempt is lost. With `refreshes=False` it lasts until `refresh()` is called."""
         body = {"lease_id": str(uuid.uuid4()), "worker": worker or self._worker, "ttl_seconds": ttl}
         sent, _, answer = self._server.call("POST", id, "/acquire", body)
         with understanding():
             if not answer["acquired"]:
                 return NotAcquired.of(answer)
-            return Attempt(self._server, id, answer, sent, on_lost)
+            return Attempt(self._server, id, answer, sent, on_lost, refreshes)
 
     def run(self, id: str, work: Callable[[Attempt], Any], *, worker: Optional[str] = None, ttl: int = 300) -> Run:
         """Does `work` if the job is ours to do, and finishes it with what that returns. An exception fails the attempt,

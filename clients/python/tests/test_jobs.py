@@ -141,6 +141,18 @@ class TheSource(Case):
             locks.acquire_analysis_lock("absent", "w1")
 
 
+    def test_an_analysis_lock_is_refreshed_only_when_that_is_called(self):
+        # It was refreshed in the background, so that a worker that hung kept its lock for ever.
+        self.jobs.create(self.id)
+        locks, name = AnalysisLocks(self.jobs), self.id.split("/")[1]
+        locks.acquire_analysis_lock(name, "w1", 2)
+        self.assertFalse(locks.is_lost(name, "w1"))
+        self.assertTrue(locks.attempt(name, "w1").lost.wait(10))
+        self.assertTrue(locks.is_lost(name, "w1"))
+        until(lambda: locks.acquire_analysis_lock(name, "w2").acquired)
+        locks.release_analysis_lock(name, "w2")
+
+
 class Attempts(Case):
     def test_an_attempt_refreshes_itself(self):
         self.jobs.create(self.id)

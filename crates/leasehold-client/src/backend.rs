@@ -122,13 +122,31 @@ pub(crate) struct Begun {
 /// What can be asked about a job.
 #[derive(Clone, Debug)]
 pub(crate) enum JobCall {
-    Create { payload: JobText, max_attempts: Option<u32> },
+    Create {
+        payload: JobText,
+        max_attempts: Option<u32>,
+    },
     Look,
     Acquire(Bid),
-    Refresh { claim: Claim, ttl: Option<Ttl> },
+    Refresh {
+        claim: Claim,
+        ttl: Option<Ttl>,
+    },
     Release(Claim),
-    Complete { claim: Claim, result: JobText },
-    Fail { claim: Claim, error: JobText, retryable: bool },
+    /// Cancels an acquire whose answer is not known.
+    Withdraw {
+        lease_id: LeaseId,
+        owner: Owner,
+    },
+    Complete {
+        claim: Claim,
+        result: JobText,
+    },
+    Fail {
+        claim: Claim,
+        error: JobText,
+        retryable: bool,
+    },
     Reset,
 }
 
@@ -145,6 +163,7 @@ pub(crate) enum JobReply {
     /// The attempt lasts for so long from now on.
     Refreshed(Duration),
     Released,
+    Withdrawn,
     Completed,
     Failed {
         again: bool,

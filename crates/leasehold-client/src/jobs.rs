@@ -3,15 +3,14 @@
 //! Not getting a job is a value. A job that is finished says what it came to; one that another worker has says
 //! which. A worker hears of the loss of its lease at once, and what it reports afterwards is refused.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::job::JobText;
-use leasehold_core::lease::LossReason;
-use leasehold_core::{HolderTime, Key, Lost, RetryPolicy, Ttl};
+use leasehold_core::lease::{Bid, LossReason};
+use leasehold_core::{HolderTime, Key, LeaseId, Lost, Owner, RetryPolicy, Ttl};
 use leasehold_store::Retry;
 
 use crate::acquire::{AcquireOptions, pause_or_give_up, retries};
@@ -20,12 +19,12 @@ use crate::guard::{Guard, Lease};
 use crate::{Error, Inner, Leasehold};
 
 /// How long an attempt lasts without being refreshed, unless the options say otherwise.
-const TTL: Duration = Duration::from_secs(300);
+pub(crate) const TTL: Duration = Duration::from_secs(300);
 
 /// The jobs of a store, or of a server.
 #[derive(Clone)]
 pub struct Jobs {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// Whether a job was made.
@@ -128,7 +127,7 @@ impl Jobs {
         let key = key(id)?;
         let (bid, heartbeat) = options.job_bid(self.inner.backend.is_server(), TTL)?;
         let owner = bid.owner.to_string();
-        let (sent, (reply, position)) = self.send(&key, JobCall::Acquire(bid)).await?;
+        let (sent, (reply, position)) = self.send_acquire(&key, bid).await?;
         match reply {
             JobReply::Begun(begun) => {
                 let Begun { granted, payload, attempt, recovered } = *begun;
@@ -210,8 +209,45 @@ impl Jobs {
         }
     }
 
+    /// Sends an acquire, and withdraws it if this is dropped, or fails, with an attempt possibly begun: otherwise an attempt
+    /// that nobody works on would count.
+    async fn send_acquire(&self, key: &Key, bid: Bid) -> Result<(HolderTime, Answered<JobReply>), Error> {
+        let (jobs, key) = (self.clone(), key.clone());
+        let mut unanswered =
+            Unanswered { jobs, key, lease_id: bid.lease_id, owner: bid.owner.clone(), under_way: true };
+        let answered = self.send(&unanswered.key, JobCall::Acquire(bid)).await;
+        unanswered.under_way = matches!(&answered, Err(error) if error.retry() != Retry::No);
+        answered
+    }
+
     fn is_too_late(&self, sent: HolderTime, reply: &JobReply) -> bool {
         matches!(reply, JobReply::Begun(begun) if begun.granted.is_too_late(sent, self.inner.now()))
+    }
+}
+
+/// An acquire that has not been answered.
+struct Unanswered {
+    jobs: Jobs,
+    key: Key,
+    lease_id: LeaseId,
+    owner: Owner,
+    under_way: bool,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        // Outside a runtime it cannot be sent: the attempt runs out, and counts.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !self.under_way {
+            return;
+        }
+        let (jobs, key) = (self.jobs.clone(), self.key.clone());
+        let call = JobCall::Withdraw { lease_id: self.lease_id, owner: self.owner.clone() };
+        runtime.spawn(async move {
+            if let Err(error) = jobs.call(&key, call).await {
+                tracing::warn!(%key, %error, "an abandoned acquire could not be withdrawn; its attempt will run out");
+            }
+        });
     }
 }
 
@@ -329,6 +365,8 @@ impl JobGuard {
 fn refused(id: &str, reply: JobReply) -> Error {
     match reply {
         JobReply::Lost(because) => Error::Lost(Lost::Told(because)),
+        // Another program finished it meanwhile, and its result stays.
+        JobReply::AlreadyFinished(_) => Error::Lost(Lost::Told(LossReason::Released)),
         JobReply::Missing => Error::NoSuchJob { id: id.to_owned() },
         JobReply::Differs => Error::JobDiffers { id: id.to_owned() },
         JobReply::FencesExhausted => Error::FencesExhausted,
@@ -367,79 +405,5 @@ impl Drop for JobGuard {
 impl std::fmt::Debug for Jobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Jobs")
-    }
-}
-
-/// The three functions of *Job lock: API* (`docs/sources.md`), under their own names, over the jobs of a collection
-/// (`analyses` there).
-///
-/// A lock is released under the name that acquired it *and from the same program*: a name alone, reused by a worker that
-/// was started again, would free its successor's lock.
-pub struct AnalysisLocks {
-    jobs: Jobs,
-    collection: String,
-    held: Mutex<HashMap<(String, String), JobGuard>>,
-}
-
-/// The result of `acquire_analysis_lock`, as *Job lock: API* has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockAnswer {
-    /// Whether the lock is ours.
-    pub acquired: bool,
-    /// Why not: `already_finished` or `locked`.
-    pub reason: Option<&'static str>,
-}
-
-impl AnalysisLocks {
-    /// The locks of the jobs of `collection`.
-    pub fn new(jobs: Jobs, collection: &str) -> Self {
-        Self { jobs, collection: collection.to_owned(), held: Mutex::default() }
-    }
-
-    /// Acquires the lock of an analysis. It is refreshed by itself from then on.
-    pub async fn acquire_analysis_lock(
-        &self,
-        analysis_id: &str,
-        owner: &str,
-        ttl: Duration,
-    ) -> Result<LockAnswer, Error> {
-        let id = format!("{}/{analysis_id}", self.collection);
-        let options = AcquireOptions::owner(owner).ttl(ttl);
-        let attempt = self.jobs.acquire(&id, options).await?;
-        let reason = attempt.reason();
-        if let Some(guard) = attempt.acquired() {
-            self.lock().insert((analysis_id.to_owned(), owner.to_owned()), guard);
-        }
-        Ok(LockAnswer { acquired: reason.is_none(), reason })
-    }
-
-    /// Releases the lock of an analysis, if this program holds it in this name. A failure is a warning: the lock runs out.
-    pub async fn release_analysis_lock(&self, analysis_id: &str, owner: &str) {
-        let guard = self.lock().remove(&(analysis_id.to_owned(), owner.to_owned()));
-        let Some(guard) = guard else {
-            tracing::warn!(analysis_id, owner, "there is no such lock to release");
-            return;
-        };
-        if let Err(error) = guard.release().await {
-            tracing::warn!(analysis_id, %error, "the lock could not be released and will run out");
-        }
-    }
-
-    /// Extends the lock of an analysis, if this program holds it in this name.
-    pub async fn refresh_analysis_lock(
-        &self,
-        analysis_id: &str,
-        owner: &str,
-        ttl: Duration,
-    ) -> Result<(), Error> {
-        let claim = self.lock().get(&(analysis_id.to_owned(), owner.to_owned())).map(|guard| guard.claim());
-        let claim = claim.ok_or(Error::Lost(Lost::Told(LossReason::Unknown)))?;
-        let id = format!("{}/{analysis_id}", self.collection);
-        self.jobs.refresh(&id, claim, Some(ttl)).await.map(drop)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), JobGuard>> {
-        // Nothing that could panic is done while it is locked.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

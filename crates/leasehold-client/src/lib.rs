@@ -155,6 +155,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod analysis;
 mod backend;
 #[cfg(feature = "http")]
 pub mod events;
@@ -185,6 +186,7 @@ use remote::Remote;
 use waiters::Waiters;
 
 pub use acquire::{AcquireOptions, Attempt};
+pub use analysis::{AnalysisLocks, LockAnswer};
 pub use backend::{Claim, Finished, Held, JobLook};
 #[cfg(feature = "http")]
 pub use events::{Events, Notice};
@@ -194,7 +196,7 @@ pub use guard::{Guard, Lease};
 pub use handover::{Handover, HandoverOptions, HandoverRequest, HandoverRequests};
 #[cfg(feature = "http")]
 pub use http::HttpClient;
-pub use jobs::{AnalysisLocks, Created, JobAttempt, JobGuard, JobRun, Jobs, LockAnswer};
+pub use jobs::{Created, JobAttempt, JobGuard, JobRun, Jobs};
 pub use leasehold_core::{Fence, JobId, LeaseId, Lost, OnSilence, RoomId};
 pub use leasehold_store::Retry;
 pub use tokio_util::sync::CancellationToken;

@@ -129,6 +129,7 @@ fn command(call: JobCall) -> JobCommand {
         JobCall::Acquire(bid) => JobCommand::Acquire(bid),
         JobCall::Refresh { claim, ttl } => JobCommand::Refresh { claim: claim.into(), ttl },
         JobCall::Release(claim) => JobCommand::Release(claim.into()),
+        JobCall::Withdraw { lease_id, owner } => JobCommand::Withdraw { lease_id, owner },
         JobCall::Complete { claim, result } => JobCommand::Complete { claim: claim.into(), result },
         JobCall::Fail { claim, error, retryable } => {
             JobCommand::Fail { claim: claim.into(), error, retryable }
@@ -163,6 +164,7 @@ fn job_reply(applied: JobApplied) -> Result<JobReply, Error> {
         }
         JobOutcome::Refreshed(lease) => JobReply::Refreshed(lease.expires_at.since(now)),
         JobOutcome::Released => JobReply::Released,
+        JobOutcome::Withdrawn => JobReply::Withdrawn,
         JobOutcome::Completed => JobReply::Completed,
         JobOutcome::Failed { again } => JobReply::Failed { again },
         JobOutcome::Reset => JobReply::Reset,

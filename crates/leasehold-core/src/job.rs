@@ -157,8 +157,16 @@ pub enum JobCommand {
         /// A new TTL from now on.
         ttl: Option<Ttl>,
     },
-    /// Give it back unfinished.
+    /// Give it back unfinished. The attempt does not count.
     Release(Claim),
+    /// Cancels everything under this lease id: an attempt that was begun with it, as if it had been given back, and an
+    /// acquire that is still on its way.
+    Withdraw {
+        /// The lease id of the acquire.
+        lease_id: LeaseId,
+        /// Who acquired.
+        owner: Owner,
+    },
     /// It is done.
     Complete {
         /// Whose attempt it is.
@@ -190,6 +198,7 @@ impl JobCommand {
             | Self::Release(claim)
             | Self::Complete { claim, .. }
             | Self::Fail { claim, .. } => claim.lease_id(),
+            Self::Withdraw { lease_id, .. } => Some(lease_id),
             Self::Create { .. } | Self::Reset | Self::Settle => None,
         }
     }
@@ -229,6 +238,8 @@ pub enum JobOutcome {
     Refreshed(Lease),
     /// It is anybody's again.
     Released,
+    /// Nothing is left of the lease id.
+    Withdrawn,
     /// It is done, and everybody will know.
     Completed,
     /// That it did not work is written down.
@@ -284,6 +295,7 @@ pub fn decide(key: &Key, record: &Record, command: &JobCommand, context: &Contex
         JobCommand::Acquire(bid) => step.acquire(bid),
         JobCommand::Refresh { claim, ttl } => step.refresh(claim.clone(), *ttl),
         JobCommand::Release(claim) => step.release(claim.clone()),
+        JobCommand::Withdraw { lease_id, owner } => step.withdraw(*lease_id, owner),
         JobCommand::Complete { claim, result } => step.complete(claim, result),
         JobCommand::Fail { claim, error, retryable } => step.fail(claim, error, *retryable),
         JobCommand::Reset => step.reset(),
@@ -368,8 +380,21 @@ impl Step<'_> {
     fn release(&mut self, claim: Claim) -> JobOutcome {
         match self.ask(&Command::Release(claim)) {
             Outcome::Released => {
-                self.attempt_is_over();
+                self.give_back();
                 JobOutcome::Released
+            }
+            other => refused(other),
+        }
+    }
+
+    fn withdraw(&mut self, lease_id: LeaseId, owner: &Owner) -> JobOutcome {
+        let holds = self.record.slot.lease.as_ref().is_some_and(|lease| lease.lease_id == lease_id);
+        match self.ask(&Command::Withdraw { lease_id, owner: owner.clone() }) {
+            Outcome::Withdrawn => {
+                if holds {
+                    self.give_back();
+                }
+                JobOutcome::Withdrawn
             }
             other => refused(other),
         }
@@ -381,7 +406,8 @@ impl Step<'_> {
                 self.set_status(Status::Ready { result: result.clone(), by });
                 JobOutcome::Completed
             }
-            Ended::Before => JobOutcome::Completed,
+            Ended::Before(Status::Ready { result: kept, .. }) if kept == *result => JobOutcome::Completed,
+            Ended::Before(_) => contradicted(),
             Ended::Not(refusal) => refusal,
         }
     }
@@ -395,7 +421,10 @@ impl Step<'_> {
                 }
                 JobOutcome::Failed { again }
             }
-            Ended::Before => JobOutcome::Failed { again: false },
+            Ended::Before(Status::Failed { error: kept, .. }) if kept == *error => {
+                JobOutcome::Failed { again: false }
+            }
+            Ended::Before(_) => contradicted(),
             // Said before, with attempts left, or given back: it is to be done again either way, unless somebody has.
             Ended::Not(JobOutcome::Lost { because: LossReason::Released, .. }) if retryable => {
                 JobOutcome::Failed { again: self.record.job.as_ref().is_some_and(|job| !job.is_finished()) }
@@ -407,30 +436,35 @@ impl Step<'_> {
     /// Ends the attempt, if the claim is to the one that is going on. A worker that repeats itself, because the answer
     /// got lost, does not hear that it lost the job which it finished.
     fn end_attempt(&mut self, claim: &Claim) -> Ended {
-        if self.record.job.is_none() {
-            return Ended::Not(JobOutcome::Missing);
-        }
+        let Some(job) = self.record.job.clone() else { return Ended::Not(JobOutcome::Missing) };
         let fence = self.record.slot.lease.as_ref().map(|lease| lease.fence);
         match (self.ask(&Command::Release(claim.clone())), fence) {
             (Outcome::Released, Some(fence)) => {
                 self.attempt_is_over();
-                Ended::Now(fence)
+                // A program that does not know of leases may have written its own result meanwhile, which stays.
+                if job.is_finished() { Ended::Not(JobOutcome::AlreadyFinished) } else { Ended::Now(fence) }
             }
-            (Outcome::Lost { because: LossReason::Released, .. }, _) if self.was_finished_by(claim) => {
-                Ended::Before
+            (Outcome::Lost { because: LossReason::Released, .. }, _)
+                if claim.fence().is_some() && job.finished_by() == claim.fence() =>
+            {
+                Ended::Before(job.status)
             }
             (other, _) => Ended::Not(refused(other)),
         }
+    }
+
+    /// The worker has not worked on the job: the attempt does not count.
+    fn give_back(&mut self) {
+        if let Some(job) = &mut self.record.job {
+            job.attempts = job.attempts.saturating_sub(1);
+        }
+        self.attempt_is_over();
     }
 
     fn attempt_is_over(&mut self) {
         if let Some(job) = &mut self.record.job {
             job.begun = false;
         }
-    }
-
-    fn was_finished_by(&self, claim: &Claim) -> bool {
-        claim.fence().is_some() && self.record.job.as_ref().and_then(Job::finished_by) == claim.fence()
     }
 
     fn set_status(&mut self, status: Status) {
@@ -454,9 +488,14 @@ impl Step<'_> {
 enum Ended {
     /// The fence of the attempt.
     Now(Fence),
-    /// It had ended already, with the job finished by it.
-    Before,
+    /// It had ended already, and finished the job like this.
+    Before(Status),
     Not(JobOutcome),
+}
+
+/// The attempt has said something else about the job before, and that stands.
+fn contradicted() -> JobOutcome {
+    JobOutcome::Lost { because: LossReason::Released, held: None }
 }
 
 /// A refusal of the lease, in the words of jobs.

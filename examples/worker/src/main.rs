@@ -5,7 +5,10 @@
 //! |---|---|---|
 //! | 200 | it is done, by this call or before; or it has failed for good; or somebody works on it, with `WORKER_ON_LOCKED=skip` | forgets the task |
 //! | 503 with `Retry-After` | somebody works on it, and may just have died; or it failed and is worth another try | delivers it again |
-//! | 400 | the task makes no sense | whatever it does with such tasks |
+//! | 400, 404 | the task makes no sense; there is no such analysis | whatever it does with such tasks |
+//!
+//! A task `{"analysisId": "42"}` is about an analysis that is there, as it is, whichever program made it. With a `payload` the
+//! analysis is made first, if it is not there; the same id with another payload is refused.
 //!
 //! Where the jobs are is said by `--store`: `embedded:leases.db?mode=shared`, `postgres://…` or `firestore:PROJECT`. Further
 //! settings, from the environment:
@@ -47,8 +50,7 @@ struct Worker {
 struct Task {
     #[serde(rename = "analysisId")]
     analysis_id: String,
-    #[serde(default)]
-    payload: serde_json::Value,
+    payload: Option<serde_json::Value>,
 }
 
 #[tokio::main]
@@ -92,7 +94,7 @@ async fn analysis(State(worker): State<Arc<Worker>>, body: Bytes) -> Response {
         Ok(task) => task,
         Err(error) => return nonsense(&format!("{error:#}")),
     };
-    match worker.run(&id, &payload).await {
+    match worker.run(&id, payload.as_deref()).await {
         Ok(JobRun::Done { result }) => {
             Json(json!({ "status": "READY", "result": result, "ran": true })).into_response()
         }
@@ -111,20 +113,25 @@ async fn analysis(State(worker): State<Arc<Worker>>, body: Bytes) -> Response {
         // A queue that got 200 here would forget the task, although its worker may just have died.
         Ok(JobRun::Locked(held)) => later(&format!("{} is working on it", held.by)),
         Ok(JobRun::Failed { error, again: true }) => later(&error),
+        Err(error @ Error::NoSuchJob { .. }) => refuse(StatusCode::NOT_FOUND, &error.to_string()),
         Err(error) if error.retry() == Retry::No => nonsense(&error.to_string()),
         Err(error) => later(&error.to_string()),
     }
 }
 
-/// Which job a task is about, and its payload.
-fn read(body: &[u8]) -> Result<(JobId, String)> {
+/// Which job a task is about, and its payload, if it brings one.
+fn read(body: &[u8]) -> Result<(JobId, Option<String>)> {
     let task: Task =
         serde_json::from_slice(body).context("a task is {\"analysisId\": \"42\", \"payload\": …}")?;
-    Ok((JobId::new("analyses", &task.analysis_id)?, task.payload.to_string()))
+    Ok((JobId::new("analyses", &task.analysis_id)?, task.payload.map(|payload| payload.to_string())))
 }
 
 fn nonsense(why: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({ "error": why }))).into_response()
+    refuse(StatusCode::BAD_REQUEST, why)
+}
+
+fn refuse(status: StatusCode, why: &str) -> Response {
+    (status, Json(json!({ "error": why }))).into_response()
 }
 
 fn later(why: &str) -> Response {
@@ -132,9 +139,11 @@ fn later(why: &str) -> Response {
 }
 
 impl Worker {
-    async fn run(&self, id: &JobId, payload: &str) -> Result<JobRun, Error> {
-        // Whoever comes first makes the job; the same id with another payload is refused.
-        self.jobs.create(id.as_str(), payload, Some(5)).await?;
+    async fn run(&self, id: &JobId, payload: Option<&str>) -> Result<JobRun, Error> {
+        // The first delivery makes the job; the same id with another payload is refused.
+        if let Some(payload) = payload {
+            self.jobs.create(id.as_str(), payload, Some(5)).await?;
+        }
         let options = AcquireOptions::owner(&self.name).ttl(self.ttl);
         self.jobs.run(id.as_str(), options, |lease, payload| self.analyse(lease, payload)).await
     }

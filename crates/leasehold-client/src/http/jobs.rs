@@ -55,7 +55,13 @@ impl HttpClient {
 
     /// Gives a job back unfinished.
     pub async fn release_job(&self, job: &JobId, claim: &Claim) -> Result<(), Error> {
-        let body = ReleaseJob { lease_id: secret(&claim.lease_id), fence: claim.fence.get() };
+        let body = ReleaseJob { lease_id: secret(&claim.lease_id), fence: Some(claim.fence.get()) };
+        self.nothing(self.post(&self.job_url(job, Some("release"))?, &body)).await
+    }
+
+    /// Cancels an acquire whose answer is not known, and the attempt that it may have begun.
+    pub async fn withdraw_job(&self, job: &JobId, lease_id: &LeaseId) -> Result<(), Error> {
+        let body = ReleaseJob { lease_id: secret(lease_id), fence: None };
         self.nothing(self.post(&self.job_url(job, Some("release"))?, &body)).await
     }
 

@@ -58,6 +58,10 @@ impl Remote {
                 server.release_job(id, &claim).await?;
                 JobReply::Released
             }
+            JobCall::Withdraw { lease_id, .. } => {
+                server.withdraw_job(id, &lease_id).await?;
+                JobReply::Withdrawn
+            }
             JobCall::Complete { claim, result } => {
                 server.complete_job(id, &claim, value_of(result.as_str())).await?;
                 JobReply::Completed

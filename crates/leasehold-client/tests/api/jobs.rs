@@ -8,6 +8,7 @@ use leasehold_client::{
     Leasehold, Lost,
 };
 use leasehold_core::JobCommand;
+use leasehold_core::job::Status;
 use leasehold_core::lease::LossReason;
 use leasehold_store::clock::Clock;
 use leasehold_store::faulty::{Fault, Faulty};
@@ -115,7 +116,7 @@ async fn dropping_an_attempt_gives_the_job_back_and_does_not_fail_it() {
     pass(1).await;
     let guard = acquired(&jobs, "w2").await;
     assert!(!guard.is_recovered(), "it was given back, not abandoned");
-    assert_eq!(guard.attempt(), 2);
+    assert_eq!(guard.attempt(), 1, "what was given back does not count");
     guard.release().await.unwrap();
     pass(1).await;
     assert!(!acquired(&jobs, "w3").await.is_recovered());
@@ -199,7 +200,7 @@ async fn fifty_deliveries_at_once_are_one_run() {
 #[tokio::test(start_paused = true)]
 async fn the_three_functions_of_the_source_under_their_own_names() {
     let locks = AnalysisLocks::new(jobs().await, "analyses");
-    let ttl = Duration::from_secs(300);
+    let ttl = None;
     assert!(locks.acquire_analysis_lock("42", "w1", ttl).await.unwrap().acquired);
     let second = locks.acquire_analysis_lock("42", "w2", ttl).await.unwrap();
     assert_eq!((second.acquired, second.reason), (false, Some("locked")));
@@ -212,6 +213,69 @@ async fn the_three_functions_of_the_source_under_their_own_names() {
     locks.release_analysis_lock("42", "w1").await;
     assert!(locks.acquire_analysis_lock("42", "w3", ttl).await.unwrap().acquired);
     assert!(matches!(locks.acquire_analysis_lock("43", "w1", ttl).await, Err(Error::NoSuchJob { .. })));
+}
+
+/// The source has 300 s and a refresh that the worker calls. Ours refreshed by itself in the background, so that a worker that
+/// hung kept its job for ever, and nothing said that a lock was lost.
+#[tokio::test(start_paused = true)]
+async fn an_analysis_lock_lasts_300_s_and_is_refreshed_only_when_that_is_called() {
+    let locks = AnalysisLocks::new(jobs().await, "analyses");
+    assert!(locks.is_lost("42", "w1"), "never acquired");
+    locks.acquire_analysis_lock("42", "w1", None).await.unwrap();
+    pass(200).await;
+    locks.refresh_analysis_lock("42", "w1", None).await.unwrap();
+    pass(269).await;
+    assert!(!locks.is_lost("42", "w1"), "a margin before the 300 s");
+    assert_eq!(locks.acquire_analysis_lock("42", "w2", None).await.unwrap().reason, Some("locked"));
+    pass(1).await;
+    assert!(locks.is_lost("42", "w1"), "before anybody else can begin");
+    pass(30).await;
+    assert!(locks.acquire_analysis_lock("42", "w2", None).await.unwrap().acquired);
+    let late = locks.refresh_analysis_lock("42", "w1", None).await;
+    assert!(matches!(late, Err(Error::Lost(_))), "{late:?}");
+    assert!(locks.is_lost("42", "w1") && !locks.is_lost("42", "w2"));
+    locks.release_analysis_lock("42", "w1").await;
+    assert_eq!(locks.acquire_analysis_lock("42", "w3", None).await.unwrap().reason, Some("locked"));
+}
+
+/// A worker with one attempt was shut down cleanly, or gave up waiting for the answer to its acquire: the attempt counted, and
+/// the job failed without anybody having worked on it.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_given_back_or_never_answered_does_not_count() {
+    let clock = Arc::new(TokioClock(Instant::now()));
+    let memory: Arc<dyn Store> = Arc::new(Memory::with(clock.clone(), Limits::default(), 0));
+    let slow = Faulty::for_jobs(memory.clone(), |command| match command {
+        JobCommand::Acquire(_) => Fault::Delay(Duration::from_secs(2)),
+        _ => Fault::None,
+    });
+    let slow = Leasehold::with_clock(Arc::new(slow), clock.clone()).jobs().unwrap();
+    let jobs = Leasehold::with_clock(memory, clock).jobs().unwrap();
+    jobs.create(ID, "{}", Some(1)).await.unwrap();
+    acquired(&jobs, "w1").await.release().await.unwrap();
+    drop(acquired(&jobs, "w1").await);
+    // The acquire arrives after its withdrawal.
+    tokio::time::timeout(Duration::from_secs(1), slow.acquire(ID, worker("w2"))).await.unwrap_err();
+    pass(10).await;
+    assert_eq!(jobs.look(ID).await.unwrap().unwrap().attempts, 0);
+    let guard = acquired(&jobs, "w3").await;
+    assert_eq!((guard.attempt(), guard.is_recovered()), (1, false));
+    guard.complete("42").await.unwrap();
+}
+
+/// A second `complete` with another result was acknowledged, and dropped.
+#[tokio::test(start_paused = true)]
+async fn a_contradiction_is_refused_and_a_repetition_is_not() {
+    let jobs = jobs().await;
+    let claim = acquired(&jobs, "w1").await.into_claim();
+    jobs.complete(ID, claim, "42").await.unwrap();
+    jobs.complete(ID, claim, "42").await.unwrap();
+    for refused in
+        [jobs.complete(ID, claim, "43").await, jobs.fail(ID, claim, "broken", true).await.map(drop)]
+    {
+        assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
+    }
+    let look = jobs.look(ID).await.unwrap().unwrap();
+    assert!(matches!(look.status, Status::Ready { result, .. } if result.as_str() == "42"));
 }
 
 /// A store of the lower level tells nobody anything: its documents are looked at again and again.

@@ -244,10 +244,10 @@ pub struct ReleaseJob {
     /// The secret of the attempt.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
     pub lease_id: Secret,
-    /// Its fence.
+    /// Its fence. Left out, everything under the lease id is cancelled: for an acquire whose answer you did not wait for.
+    #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
-    #[serde(deserialize_with = "whole")]
-    pub fence: u64,
+    pub fence: Option<u64>,
 }
 
 /// The body of a complete.

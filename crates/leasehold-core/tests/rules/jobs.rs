@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::Owner;
 use leasehold_core::job::{Job, JobCommand, JobOutcome, JobText, Record, Status, decide};
 use leasehold_core::lease::{Bid, Claim, Context, LossReason, Proof, REMEMBERED};
 use leasehold_core::name::{Key, LeaseId};
@@ -191,6 +192,7 @@ fn a_foreign_release_changes_nothing() {
     assert_eq!(store.release("w1/2"), "lost: unknown");
     assert_eq!(store.record, before);
     assert_eq!(store.release("w1"), "released");
+    assert_eq!(store.job().attempts, 0, "it was not worked on");
     assert_eq!(store.acquire("w2"), "acquired #2", "it was given back, not abandoned");
 }
 
@@ -202,9 +204,59 @@ fn a_job_is_completed_once_and_replays_its_result() {
     store.acquire("w1");
     assert_eq!(store.complete("w1", "42"), "completed");
     assert_eq!(store.status(), "READY: 42");
-    // The answer got lost: the same again is fine, and changes nothing.
-    assert_eq!(store.complete("w1", "43"), "completed");
+    // The answer got lost: the same again is fine. Anything else contradicts it, and changes nothing.
+    assert_eq!(store.complete("w1", "42"), "completed");
+    assert_eq!(store.complete("w1", "43"), "lost: released");
+    assert_eq!(
+        (store.fail("w1", true), store.fail("w1", false)),
+        ("lost: released".into(), "lost: released".into())
+    );
     assert_eq!((store.status(), store.create("payload", None)), ("READY: 42".into(), "exists".into()));
+}
+
+#[test]
+fn a_failure_is_said_once() {
+    let mut store = Store::with_job(None);
+    store.acquire("w1");
+    assert_eq!((store.fail("w1", false), store.fail("w1", false)), ("failed".into(), "failed".into()));
+    let other =
+        JobCommand::Fail { claim: store.claim("w1"), error: text("something else"), retryable: false };
+    assert_eq!(
+        (store.run(&other), store.complete("w1", "42")),
+        ("lost: released".into(), "lost: released".into())
+    );
+    assert_eq!(store.status(), "FAILED: broken");
+}
+
+/// A program that does not know of leases wrote its result while a worker had the job, and the worker's went over it.
+#[test]
+fn what_another_program_finished_meanwhile_stays() {
+    let mut store = Store::with_job(None);
+    store.acquire("w1");
+    let by = store.record.slot.lease.as_ref().unwrap().fence;
+    store.record.job.as_mut().unwrap().status = Status::Ready { result: text("theirs"), by };
+    assert_eq!(store.complete("w1", "ours"), "already_finished");
+    assert_eq!((store.status(), store.record.slot.lease.is_none()), ("READY: theirs".into(), true));
+}
+
+/// The answer to an acquire never came, and the caller gave up: the attempt must not count, whichever arrives first.
+#[test]
+fn an_acquire_that_was_withdrawn_does_not_count() {
+    let withdraw = |worker: &str| {
+        let owner = Owner::parse(worker.split('/').next().unwrap()).unwrap();
+        JobCommand::Withdraw { lease_id: lease_id(worker), owner }
+    };
+    let mut store = Store::with_job(Some(1));
+    store.acquire("w1");
+    assert_eq!(store.run(&withdraw("w1")), "withdrawn");
+    assert_eq!((store.job().attempts, store.job().begun), (0, false));
+    assert_eq!(store.run(&withdraw("w2")), "withdrawn");
+    assert_eq!(store.acquire("w2"), "lost: withdrawn", "it arrives late");
+    assert_eq!(store.acquire("w3"), "acquired #2");
+    assert_eq!(store.run(&withdraw("w1")), "withdrawn", "that changes nothing for w3");
+    let foreign = JobCommand::Withdraw { lease_id: lease_id("w3"), owner: Owner::parse("w1").unwrap() };
+    assert_eq!(store.run(&foreign), "not yours, locked by w3");
+    assert_eq!(store.job().attempts, 1);
 }
 
 #[test]
@@ -339,8 +391,12 @@ proptest! {
             if let Some(status) = &finished {
                 prop_assert_eq!(status, &store.status(), "finished twice");
             }
-            attempts = attempts.max(store.job().attempts);
-            prop_assert_eq!(attempts, store.job().attempts);
+            match said.as_str() {
+                said if said.starts_with("acquired") && holder.is_none() => attempts += 1,
+                "released" => attempts -= 1,
+                _ => {}
+            }
+            prop_assert_eq!(attempts, store.job().attempts, "what was given back does not count");
             prop_assert!(most.is_none_or(|most| attempts <= most));
         }
     }

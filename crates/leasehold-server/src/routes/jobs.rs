@@ -175,6 +175,8 @@ pub(crate) async fn refresh(
 }
 
 /// Give a job back unfinished
+///
+/// The attempt does not count. Without a fence, an acquire is cancelled that was not answered, or not yet.
 #[utoipa::path(
     post, path = "/api/jobs/{collection}/{id}/release", tag = "Jobs",
     params(JobPath),
@@ -189,17 +191,23 @@ pub(crate) async fn release(
     Body(body): Body<ReleaseJob>,
 ) -> Result<StatusCode, Failure> {
     let id = session.job(&collection, &id, Level::Lock)?;
-    let claim = session.claim_to_attempt(&body.lease_id, body.fence)?;
-    let applied = app.apply_job(&id, JobCommand::Release(claim)).await?;
+    let command = match body.fence {
+        Some(fence) => JobCommand::Release(session.claim_to_attempt(&body.lease_id, fence)?),
+        None => {
+            let (lease_id, owner) = (LeaseId::parse(&body.lease_id.0)?, session.caller.subject.clone());
+            JobCommand::Withdraw { lease_id, owner }
+        }
+    };
+    let applied = app.apply_job(&id, command).await?;
     match &applied.outcome {
-        JobOutcome::Released => Ok(StatusCode::NO_CONTENT),
+        JobOutcome::Released | JobOutcome::Withdrawn => Ok(StatusCode::NO_CONTENT),
         _ => Err(refused(&app, &session, applied)),
     }
 }
 
 /// A job is done
 ///
-/// Later acquires get the stored result. Repeating the call is safe.
+/// Later acquires get the stored result. Repeating the call is safe; another result for the same attempt is refused.
 #[utoipa::path(
     post, path = "/api/jobs/{collection}/{id}/complete", tag = "Jobs",
     params(JobPath),
@@ -299,6 +307,11 @@ fn refused(app: &App, session: &Session, applied: JobApplied) -> Failure {
             app.metrics.lost();
             let moment = Moment::new(app, applied.now);
             Failure::attempt_over(because, held.map(|held| views::held(&held, &session.caller, moment)))
+        }
+        JobOutcome::AlreadyFinished => {
+            Failure::attempt_over(leasehold_core::lease::LossReason::Released, None).because_of(
+                "another program finished the job meanwhile, and its result stays; look at the job",
+            )
         }
         JobOutcome::OwnerIsFull => Failure::new(Code::TooManyLeases)
             .because_of("finish or release a job that you have, or use another token")

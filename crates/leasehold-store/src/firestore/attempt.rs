@@ -91,6 +91,9 @@ impl Veil {
             JobCommand::Acquire(bid) => JobCommand::Acquire(self.bid(bid)),
             JobCommand::Refresh { claim, ttl } => JobCommand::Refresh { claim: self.claim(claim), ttl },
             JobCommand::Release(claim) => JobCommand::Release(self.claim(claim)),
+            JobCommand::Withdraw { lease_id, owner } => {
+                JobCommand::Withdraw { lease_id: self.id(lease_id), owner }
+            }
             JobCommand::Complete { claim, result } => {
                 JobCommand::Complete { claim: self.claim(claim), result }
             }

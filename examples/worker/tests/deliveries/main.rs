@@ -239,9 +239,15 @@ async fn a_task_that_makes_no_sense_is_400_and_does_not_run() {
         assert_eq!(answer.status(), 400, "{task}");
     }
     assert!(log(&place).is_empty());
-    let answer =
-        reqwest::Client::new().post(&worker.url).body(r#"{"analysisId": "42"}"#).send().await.unwrap();
-    assert_eq!(answer.status(), 200, "without a Content-Type");
+    let send = |task| reqwest::Client::new().post(&worker.url).body(task).send();
+    let missing = send(r#"{"analysisId": "42"}"#).await.unwrap();
+    assert_eq!(missing.status(), 404, "it is not made unless that is asked for");
+    let made = send(r#"{"analysisId": "42", "payload": null}"#).await.unwrap();
+    assert_eq!(made.status(), 404, "null is no payload");
+    let made = send(r#"{"analysisId": "42", "payload": {}}"#).await.unwrap();
+    assert_eq!(made.status(), 200, "without a Content-Type");
+    let again = send(r#"{"analysisId": "42"}"#).await.unwrap();
+    assert_eq!(again.status(), 200, "it is there, with whatever payload");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -288,6 +288,25 @@ async fn law_05_a_lock_that_another_program_took_since_is_not_ours_any_more() {
     }
 }
 
+/// Another program set the status to READY, with its own result, while a worker of ours had the lock: the worker's result went
+/// over it.
+#[tokio::test]
+async fn what_another_program_finished_meanwhile_is_not_overwritten() {
+    let bench = bench!();
+    for (at, status) in ["READY", "FAILED"].into_iter().enumerate() {
+        let path = format!("analyses/{status}");
+        bench.raw.put(&path, fields([("status", text("PROCESSING"))])).await;
+        let claim = bench.must_acquire(&path, "w1", at as u64).await;
+        let theirs = fields([("status", text(status)), ("result", text("theirs"))]);
+        bench.raw.put(&path, theirs.clone()).await;
+        let outcome =
+            bench.job(&path, JobCommand::Complete { claim: claim.into(), result: result("ours") }).await.outcome;
+        assert_eq!(outcome, JobOutcome::AlreadyFinished, "{status}");
+        let after = bench.raw.get(&path).await;
+        assert!(theirs.iter().all(|(name, value)| after.get(name) == Some(value)), "{after:?}");
+    }
+}
+
 /// Every field of ours, in every shape that makes no sense: an answer, never a panic.
 #[tokio::test]
 async fn nonsense_in_our_fields_is_answered() {
