@@ -299,8 +299,10 @@ async fn what_another_program_finished_meanwhile_is_not_overwritten() {
         let claim = bench.must_acquire(&path, "w1", at as u64).await;
         let theirs = fields([("status", text(status)), ("result", text("theirs"))]);
         bench.raw.put(&path, theirs.clone()).await;
-        let outcome =
-            bench.job(&path, JobCommand::Complete { claim: claim.into(), result: result("ours") }).await.outcome;
+        let outcome = bench
+            .job(&path, JobCommand::Complete { claim: claim.into(), result: result("ours") })
+            .await
+            .outcome;
         assert_eq!(outcome, JobOutcome::AlreadyFinished, "{status}");
         let after = bench.raw.get(&path).await;
         assert!(theirs.iter().all(|(name, value)| after.get(name) == Some(value)), "{after:?}");
