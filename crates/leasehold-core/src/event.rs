@@ -1,4 +1,4 @@
-//! What happened to a key, told once, in order. An event never carries a lease id.
+//! The events of a key, each published once, in order. An event never carries a lease id.
 
 use crate::lease::OnSilence;
 use crate::name::{Fence, Key, Meta, Owner, Reason};
@@ -18,7 +18,7 @@ pub struct Position(pub u64);
 /// An event with its place in the store's feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Where it stands among all events of the store.
+    /// Its position among all events of the store.
     pub position: Position,
     /// What happened.
     pub event: Event,
@@ -41,7 +41,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What can happen to a key. Renewals are not told: nothing changes for anybody else.
+/// The kinds of event. A renewal is none: it changes nothing for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// `owner` holds the key now.
@@ -61,19 +61,19 @@ pub enum EventKind {
         /// Until when it lasts now.
         expires_at: StoreTime,
     },
-    /// A holder that seemed to leave is back.
+    /// A holder came back after its soft release.
     Resumed {
         /// Until when, unless it is renewed.
         expires_at: StoreTime,
     },
-    /// Somebody requests that the holder hands the lease over.
+    /// A caller requests that the holder hands the lease over.
     HandoverRequested {
         /// Who asks.
         by: Owner,
         /// What happens if the holder does not answer.
         on_silence: OnSilence,
     },
-    /// The holder has been told that somebody asks; its time to answer is running.
+    /// The holder has confirmed the request; its time to answer is running.
     HandoverTold {
         /// Who asks.
         by: Owner,
@@ -87,7 +87,7 @@ pub enum EventKind {
         /// Whether it was silence that refused, not the holder.
         silent: bool,
     },
-    /// Whoever asked is not there any more.
+    /// The request was withdrawn, or lapsed.
     HandoverWithdrawn {
         /// Who had asked.
         by: Owner,
@@ -103,14 +103,14 @@ pub enum EndReason {
     Expired,
     /// Its holder left softly and did not come back.
     Disconnected,
-    /// Somebody with the permission to do so took it.
+    /// It was taken over.
     TakenOver {
         /// Who took it.
         by: Owner,
         /// In their words.
         reason: Reason,
     },
-    /// Somebody with the permission to do so ended it, without taking it.
+    /// It was ended by force, and is free.
     ForceReleased {
         /// Who ended it.
         by: Owner,

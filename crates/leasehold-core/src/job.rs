@@ -1,8 +1,8 @@
-//! Work that is to be done once: a lease that remembers what came of the work.
+//! Work that is to be done once: a lease that keeps the result of the work.
 //!
 //! [`decide`] must stay pure, like [`crate::lease::decide`], and never knows better than it: who holds a job, and until
 //! when, is decided there and only there. What is added here is the job itself: whether there is one, whether it is
-//! finished, how often it was tried, and what it came to.
+//! finished, how often it was tried, and its result or error.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::time::{StoreTime, Ttl};
 /// How long a finished job is kept, so that a late copy of its task finds out that nothing is left to be done.
 pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// What a worker brought along or back: a payload, a result, or an error. Usually JSON; here it is only text.
+/// A payload, a result or an error. Usually JSON; here it is only text.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct JobText(Box<str>);
 
@@ -51,7 +51,7 @@ impl JobText {
 
 impl std::fmt::Debug for JobText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // It may be long, and is somebody's data.
+        // It may be long, and is user data.
         write!(f, "JobText({} bytes)", self.0.len())
     }
 }
@@ -63,44 +63,44 @@ pub struct Job {
     pub payload: JobText,
     /// Whether it is done.
     pub status: Status,
-    /// How often somebody began with it.
+    /// How many attempts were begun and not given back.
     pub attempts: u32,
-    /// How often somebody may; as often as it takes when absent.
+    /// How many attempts there may be; unlimited when absent.
     pub max_attempts: Option<u32>,
-    /// Whether somebody began with it and has not said yet how that ended. With no live lease: they vanished.
+    /// Whether an attempt was begun and has not ended. Without a live lease, its worker vanished.
     pub begun: bool,
     /// Since when it has been in this status.
     pub changed_at: StoreTime,
 }
 
-/// Where a job stands. Whether somebody is working on it is for its lease to say.
+/// The status of a job. Whether a worker has it follows from its lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// To be done.
     Queued,
     /// Done.
     Ready {
-        /// What it came to.
+        /// The result.
         result: JobText,
-        /// The fence of the attempt that did it.
+        /// The fence of the attempt that finished it.
         by: Fence,
     },
     /// Given up.
     Failed {
         /// Why.
         error: JobText,
-        /// The fence of the attempt that said so; absent when there were too many attempts.
+        /// The fence of the attempt that failed it; absent when its attempts were used up.
         by: Option<Fence>,
     },
 }
 
 impl Job {
-    /// A job that nobody has begun with.
+    /// A new job.
     fn new(payload: JobText, max_attempts: Option<u32>, now: StoreTime) -> Self {
         Self { payload, status: Status::Queued, attempts: 0, max_attempts, begun: false, changed_at: now }
     }
 
-    /// Whether nothing is left to be done.
+    /// Whether it is ready or failed.
     pub fn is_finished(&self) -> bool {
         self.status != Status::Queued
     }
@@ -145,10 +145,10 @@ pub enum JobCommand {
     Create {
         /// What is to be done.
         payload: JobText,
-        /// How often somebody may begin with it.
+        /// How many attempts there may be.
         max_attempts: Option<u32>,
     },
-    /// Begin with it, if it is neither finished nor in somebody's hands.
+    /// Begin an attempt, if the job is neither finished nor held.
     Acquire(Bid),
     /// Go on with it.
     Refresh {
@@ -171,21 +171,21 @@ pub enum JobCommand {
     Complete {
         /// Whose attempt it is.
         claim: Claim,
-        /// What it came to.
+        /// The result.
         result: JobText,
     },
-    /// It did not work.
+    /// The attempt failed.
     Fail {
         /// Whose attempt it is.
         claim: Claim,
         /// Why.
         error: JobText,
-        /// Whether somebody should try again, as long as there are attempts left.
+        /// Whether to try again, as long as there are attempts left.
         retryable: bool,
     },
-    /// Do it all over again, whatever it came to.
+    /// Queue it again, whatever its status.
     Reset,
-    /// Do what is due by itself, and nothing else.
+    /// Do what is due, and nothing else.
     Settle,
 }
 
@@ -203,7 +203,7 @@ impl JobCommand {
         }
     }
 
-    /// Who would get a lease by this command: a store says whether they already hold as many as they may.
+    /// The owner that would get a lease by this command; the store compares its number of leases with the limit.
     pub fn bidder(&self) -> Option<&Owner> {
         match self {
             Self::Acquire(bid) => Some(&bid.owner),
@@ -227,31 +227,31 @@ pub enum JobOutcome {
     Acquired {
         /// The lease.
         lease: Lease,
-        /// Whether whoever had it before you vanished.
+        /// Whether the worker before vanished.
         recovered: bool,
     },
-    /// Nothing is left to be done: the job says what it came to.
+    /// It is finished: the job has the result or the error.
     AlreadyFinished,
-    /// Somebody is working on it.
+    /// Another worker has it.
     Locked(Held),
     /// You have it for another while.
     Refreshed(Lease),
-    /// It is anybody's again.
+    /// It was given back.
     Released,
     /// Nothing is left of the lease id.
     Withdrawn,
-    /// It is done, and everybody will know.
+    /// The result is stored.
     Completed,
-    /// That it did not work is written down.
+    /// The failure is stored.
     Failed {
-        /// Whether somebody will try again.
+        /// Whether there will be another attempt.
         again: bool,
     },
     /// The attempt is not yours, or not any more.
     Lost {
         /// Why.
         because: LossReason,
-        /// Who works on it instead, if anybody.
+        /// The worker that has it now, if there is one.
         held: Option<Held>,
     },
     /// The lease id is right, and it is another worker's: the caller does not work on this job.
@@ -266,7 +266,7 @@ pub enum JobOutcome {
     FencesExhausted,
 }
 
-/// What is to be done: written whole or not at all, and told to nobody before that.
+/// The changes of one command. A store writes them atomically, and publishes nothing before that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobDecision {
     /// The answer to the command.
@@ -425,7 +425,7 @@ impl Step<'_> {
                 JobOutcome::Failed { again: false }
             }
             Ended::Before(_) => contradicted(),
-            // Said before, with attempts left, or given back: it is to be done again either way, unless somebody has.
+            // Failed before, with attempts left, or given back: it is queued either way, unless another finished it.
             Ended::Not(JobOutcome::Lost { because: LossReason::Released, .. }) if retryable => {
                 JobOutcome::Failed { again: self.record.job.as_ref().is_some_and(|job| !job.is_finished()) }
             }

@@ -1,8 +1,8 @@
 //! The one place where it is decided who holds a key: `(slot, command, now) -> decision + events`.
 //!
 //! [`decide`] must stay pure. A store brings the slot of the key and its own time, calls it, and makes the decision
-//! durable before anybody sees any of it. Whatever the store, the server or a client might want to know better than
-//! this function is a rule in the wrong place.
+//! durable before any caller or watcher sees it. A lease rule in a store, a server or a client is a rule in the wrong
+//! place.
 
 // An `Err` here is the answer itself, returned on the spot: boxing it would only cost an allocation.
 #![allow(clippy::result_large_err)]
@@ -21,7 +21,7 @@ pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 /// this long.
 pub const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many leases one owner may hold, unless the store is told otherwise.
+/// How many leases one owner may hold, unless the store's limits say otherwise.
 pub const LEASES_PER_OWNER: u32 = 10_000;
 
 /// Everything a store keeps about one key.
@@ -76,15 +76,15 @@ pub struct Lease {
     pub acquired_at: StoreTime,
     /// When it was last extended.
     pub renewed_at: StoreTime,
-    /// From this moment on it is over, whether or not anybody has noticed.
+    /// From this moment on it is over, whether or not its expiry was published.
     pub expires_at: StoreTime,
     /// How long a renewal lasts.
     pub ttl: Ttl,
     /// Whether the holder has released it softly and not come back since.
     pub leaving: bool,
-    /// What else is known about the holder.
+    /// The holder's display name and the like.
     pub meta: Meta,
-    /// Somebody's request to have it handed over.
+    /// The pending request to hand it over.
     pub request: Option<Box<Request>>,
 }
 
@@ -100,25 +100,25 @@ impl Lease {
     }
 }
 
-/// Somebody's request that the holder hands its lease over.
+/// A request that the holder hands its lease over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The number of the event that announced it; answers name it.
     pub seq: Seq,
-    /// What the lease would be granted to.
+    /// The bid of the asker, which is granted when the lease is handed over.
     pub bid: Bid,
-    /// What happens when the holder has been told and does not answer.
+    /// What happens when the holder knows of it and does not answer.
     pub on_silence: OnSilence,
-    /// How long the holder has to answer, from when it was told.
+    /// How long the holder has to answer, from when it confirmed the request.
     pub countdown: Ttl,
-    /// When the holder was told.
+    /// When the holder confirmed that it knows of the request.
     pub told_at: Option<StoreTime>,
-    /// When the request lapses, unless whoever asks repeats it: it is withdrawn if they leave.
+    /// When the request lapses, unless the asker repeats it.
     pub lapses_at: StoreTime,
 }
 
 impl Request {
-    /// When silence becomes an answer; not before the holder has been told.
+    /// When silence becomes an answer; `None` before the holder has confirmed the request.
     pub fn silence_ends_at(&self) -> Option<StoreTime> {
         self.told_at.map(|told_at| told_at + self.countdown.as_duration())
     }
@@ -127,24 +127,24 @@ impl Request {
 /// What a holder's silence means when it was asked to hand over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnSilence {
-    /// The lease goes to whoever asked.
+    /// The lease goes to the asker.
     Grant,
     /// The holder keeps it.
     Refuse,
 }
 
-/// What somebody who wants a lease brings along.
+/// The terms of an acquire: for whom the lease would be, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bid {
     /// Fixed before the first attempt, so that a repeated attempt is recognised.
     pub lease_id: LeaseId,
-    /// Who wants it.
+    /// The owner of the lease.
     pub owner: Owner,
-    /// In which of their tabs.
+    /// The owner's tab.
     pub tab: Option<TabId>,
-    /// For how long at a time.
+    /// How long the lease lasts without a renewal.
     pub ttl: Ttl,
-    /// What else is known about them.
+    /// The owner's display name and the like.
     pub meta: Meta,
 }
 
@@ -161,10 +161,9 @@ pub struct Proof {
 /// everything that the claim names must match. No caller reads a record first to find out what to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The lease id and the fence: of a program that kept what it was granted.
+    /// The lease id and the fence, for a program that keeps what it was granted.
     Proof(Proof),
-    /// The lease id and the owner: of a caller whose name a door has made sure of. Another caller's lease id, should it
-    /// have leaked, is of no use.
+    /// The lease id and the owner, for an authenticated caller. A leaked lease id is useless to another caller.
     Holder {
         /// The secret.
         lease_id: LeaseId,
@@ -173,11 +172,11 @@ pub enum Claim {
         /// The fence of the grant, where callers have to name it.
         fence: Option<Fence>,
     },
-    /// The owner and the tab: of a caller whose name a door has made sure of, and that keeps no lease id.
+    /// The owner and the tab, for an authenticated caller that keeps no lease id.
     Tab {
         /// Who calls.
         owner: Owner,
-        /// From which of their tabs.
+        /// The caller's tab.
         tab: Option<TabId>,
     },
 }
@@ -287,16 +286,16 @@ pub enum Command {
         /// By what right.
         right: Right,
     },
-    /// End it, without giving it to anybody. Whether one may is for the door to know.
+    /// End it: the key is free afterwards. The door checks the permission.
     ForceRelease {
-        /// The fence of the lease that is to end, as whoever ends it saw it.
+        /// The fence of the lease that is to end, as the caller saw it.
         seen: Fence,
         /// Who ends it.
         by: Owner,
         /// Why.
         reason: Reason,
     },
-    /// Request that the holder hands it over. Repeated while one waits for the answer.
+    /// Request that the holder hands it over. The asker repeats it while it waits for the answer.
     RequestHandover {
         /// The fence of the lease that is wanted, as the asker saw it.
         seen: Fence,
@@ -304,12 +303,12 @@ pub enum Command {
         bid: Bid,
         /// What happens when the holder does not answer.
         on_silence: OnSilence,
-        /// How long the holder has to answer, from when it was told.
+        /// How long the holder has to answer, from when it confirmed the request.
         countdown: Ttl,
         /// How long the request stands without being repeated; [`LONGEST_PATIENCE`] at most.
         patience: Ttl,
     },
-    /// The holder says that it knows of the request: from now on, its silence counts.
+    /// The holder confirms that it knows of the request: from now on, its silence counts.
     HandoverTold {
         /// Whose the lease is.
         claim: Claim,
@@ -338,7 +337,7 @@ pub enum Command {
         /// The fence.
         fence: Fence,
     },
-    /// Do what is due by itself, such as announcing an expiry, and nothing else.
+    /// Do what is due, such as ending an expired lease, and nothing else.
     Settle,
 }
 
@@ -372,7 +371,7 @@ impl Command {
         }
     }
 
-    /// Who would get a lease by this command: a store says whether they already hold as many as they may.
+    /// The owner that would get a lease by this command; the store compares its number of leases with the limit.
     pub fn bidder(&self) -> Option<&Owner> {
         match self {
             Self::Acquire(bid)
@@ -393,16 +392,16 @@ pub struct Context {
     pub last_fence: u64,
     /// Why the command's lease id is over, if the store remembers that it is.
     pub remembered: Option<LossReason>,
-    /// Whether the command's bidder already holds as many leases as it may.
+    /// Whether the bidder holds as many leases as the limit allows.
     pub owner_is_full: bool,
 }
 
-/// What is to be done: written whole or not at all, and told to nobody before that.
+/// The changes of one command. A store writes them atomically, and publishes nothing before that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The answer to the command.
     pub outcome: Outcome,
-    /// The slot as it is to be from now on; `None` when nothing changes.
+    /// The new slot; `None` when nothing changes.
     pub slot: Option<Slot>,
     /// What has happened, in order.
     pub events: Vec<Event>,
@@ -422,19 +421,19 @@ pub enum Outcome {
         /// Whether it already was, and has been extended.
         extended: bool,
     },
-    /// The lease is still yours, for another TTL. It may carry somebody's request to hand it over.
+    /// The lease is still yours, for another TTL. It may carry a request to hand it over.
     Renewed(Lease),
     /// The lease was yours and is free now.
     Released,
     /// The lease is yours for a little longer.
     Shortened(Lease),
-    /// Somebody else holds it.
+    /// Another holds it.
     Held(Held),
     /// The lease is not yours, or not any more.
     Lost {
         /// Why.
         because: LossReason,
-        /// Who holds the key instead, if anybody.
+        /// The present holder, if there is one.
         held: Option<Held>,
     },
     /// The lease id is right, and it is another owner's: the caller does not hold this lease.
@@ -446,7 +445,7 @@ pub enum Outcome {
         /// The request.
         request: Request,
     },
-    /// Somebody else has asked before; only one may at a time.
+    /// Another asked before; there is one request at a time.
     RequestedByAnother {
         /// The holder.
         held: Held,
@@ -465,11 +464,11 @@ pub enum Outcome {
         /// What else is known about them.
         meta: Meta,
     },
-    /// The holder keeps the lease, and whoever asked will learn it.
+    /// The holder keeps the lease, and the asker learns it.
     Refused,
     /// There is no such request (any more).
     NoRequest,
-    /// Whatever the lease id stood for is over.
+    /// Everything under the lease id is over.
     Withdrawn,
     /// What is known about a fence.
     Checked {
@@ -486,7 +485,7 @@ pub enum Outcome {
     FencesExhausted,
 }
 
-/// What others may know about a lease.
+/// A lease as others may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Who holds it.
@@ -517,11 +516,11 @@ pub enum LossReason {
     Released,
     /// Its time ran out.
     Expired,
-    /// Its holder left softly and did not come back.
+    /// Its holder released it softly and did not come back.
     Disconnected,
     /// It was taken over.
     TakenOver,
-    /// Somebody with the permission to do so ended it.
+    /// It was ended by force.
     ForceReleased,
     /// It was handed over.
     HandedOver,
@@ -633,7 +632,7 @@ impl<'a> Step<'a> {
 
     // --- what is due by itself, in the order in which it became due ---
 
-    /// Whatever came due happens as of when it did, so that no answer depends on somebody having looked in between.
+    /// What came due takes effect as of its own time, so that no answer depends on a look in between.
     fn settle(&mut self) {
         self.settle_request();
         let expired = self.slot.lease.as_ref().filter(|lease| lease.is_expired(self.context.now));
@@ -743,7 +742,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// What every bid begins with. `Err` when somebody else holds the key.
+    /// The start of every bid. `Err` when another holds the key.
     fn answer_bid(&mut self, bid: &Bid) -> Result<Outcome, Held> {
         if let Some(lease) = self.slot.lease.clone()
             && lease.lease_id == bid.lease_id
@@ -845,7 +844,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    // --- what anybody may do ---
+    // --- what every caller may do ---
 
     fn withdraw(&mut self, lease_id: LeaseId, owner: &Owner) -> Outcome {
         let request = self.pending_request().filter(|request| request.bid.lease_id == lease_id);

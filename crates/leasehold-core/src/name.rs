@@ -135,7 +135,7 @@ impl RoomId {
     /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// What stands before the name in a key.
+    /// The prefix of its keys.
     pub const DOOR: &'static str = "doc/";
 
     /// What a name looks like, as a regular expression for those who describe it to others; its length comes on top.
@@ -160,7 +160,7 @@ impl RoomId {
         Key::parse(&format!("{}{text}", Self::DOOR)).map(Self)
     }
 
-    /// The document that a key stands for, if it is one.
+    /// The document of a key of this door; `None` for other keys.
     pub fn of(key: &Key) -> Option<Self> {
         key.as_str().strip_prefix(Self::DOOR).and_then(|name| Self::parse(name).ok())
     }
@@ -176,7 +176,7 @@ impl RoomId {
     }
 }
 
-/// The name of a job at the jobs door: a collection, and an id in it. Both stand in an address as they are, so nobody has
+/// The name of a job at the jobs door: a collection, and an id in it. Both appear in URLs as they are, so no caller has
 /// to escape anything.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(Key);
@@ -188,7 +188,7 @@ impl JobId {
     /// The longest id in a collection, in bytes.
     pub const MAX_ID_BYTES: usize = 256;
 
-    /// What stands before the name in a key.
+    /// The prefix of its keys.
     pub const DOOR: &'static str = "job/";
 
     /// What a collection, and an id in it, look like, as a regular expression for those who describe them to others;
@@ -211,7 +211,7 @@ impl JobId {
         Self::new(collection, id)
     }
 
-    /// The job that a key stands for, if it is one that an address can name.
+    /// The job of a key, if a URL can name it.
     pub fn of(key: &Key) -> Option<Self> {
         key.as_str().strip_prefix(Self::DOOR).and_then(|name| Self::parse(name).ok())
     }
@@ -234,12 +234,12 @@ impl JobId {
         self.0.name()
     }
 
-    /// What stands before the slash.
+    /// The collection, before the slash.
     pub fn collection(&self) -> &str {
         self.as_str().split_once('/').map_or("", |(collection, _)| collection)
     }
 
-    /// What stands after the slash.
+    /// The id, after the slash.
     pub fn id(&self) -> &str {
         self.as_str().split_once('/').map_or("", |(_, id)| id)
     }
@@ -327,7 +327,7 @@ impl TabId {
     /// The longest tab id, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// What stands for no tab where one has to be written. It is not a tab id.
+    /// Written where there is no tab. It is not a tab id.
     pub const NONE: &str = "-";
 
     /// Reads a tab id, or says which rule it breaks.
@@ -351,7 +351,7 @@ impl TabId {
     }
 }
 
-/// Why a lease was taken over, in the words of whoever did it; may be empty.
+/// Why a lease was taken over or ended by force, in the caller's words; may be empty.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Reason(Box<str>);
 
