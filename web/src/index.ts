@@ -10,7 +10,7 @@ import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
   ProjectLockHolder, ProjectLockLease, ProjectLockReadonlyEvent, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
-  ProjectLockSubscription, ProjectLockTakeOverOptions, ProjectName,
+  ProjectLockSubscription, ProjectLockTakeOverOptions, SomeProject,
 } from './types.js';
 import { setWasm } from './wasm.js';
 import { withLock } from './with.js';
@@ -74,7 +74,7 @@ export function takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): P
 }
 
 /** Says who holds the project; null if it is free. */
-export function lookProjectLock(options: Partial<ProjectName> = {}): Promise<ProjectLockHolder | null> {
+export function lookProjectLock(options: SomeProject = {}): Promise<ProjectLockHolder | null> {
   const { root, lockName } = options;
   return call('lookProjectLock', { root, lockName });
 }

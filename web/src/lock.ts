@@ -9,7 +9,7 @@ import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
   ProjectLockHolder, ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions, ProjectLockSubscription,
-  ProjectLockTakeOverOptions, ProjectName,
+  ProjectLockTakeOverOptions, SomeProject,
 } from './types.js';
 import { rules, type Request, type RequestName, type Rules } from './wasm.js';
 import { withLock } from './with.js';
@@ -35,7 +35,7 @@ const DEFAULT_ROOT = 'project';
 const DEFAULT_NAME = 'imgponic:project';
 
 /** Which project these options are about. */
-export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Partial<ProjectName>): string {
+export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: SomeProject): string {
   return JSON.stringify([root, lockName]);
 }
 
@@ -73,7 +73,7 @@ export class LocalProjectLock implements ProjectLock {
     return (await this.#machine(options)).acquire('takeOver', options);
   }
 
-  async lookProjectLock(options: Partial<ProjectName> = {}): Promise<ProjectLockHolder | null> {
+  async lookProjectLock(options: SomeProject = {}): Promise<ProjectLockHolder | null> {
     return await (await this.#machine(options)).call('look', {}) as ProjectLockHolder | undefined ?? null;
   }
 
@@ -134,7 +134,7 @@ export class LocalProjectLock implements ProjectLock {
   }
 
   /** The machine of a project. It refuses a lease that it did not grant. */
-  #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Partial<ProjectName>): Promise<Machine> {
+  #machine({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: SomeProject): Promise<Machine> {
     const key = projectOf({ root, lockName });
     const known = this.#machines.get(key);
     if (known) return known;

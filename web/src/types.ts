@@ -20,6 +20,12 @@ export interface ProjectName {
   readonly lockName: string;
 }
 
+/** The same in options: what is left out is the default. */
+export interface SomeProject {
+  readonly root?: string | undefined;
+  readonly lockName?: string | undefined;
+}
+
 /** A lease on the project. JSON can carry it. */
 export interface ProjectLockLease extends ProjectName {
   readonly leaseId: string;
@@ -52,49 +58,49 @@ export interface ProjectLockHolder {
 
 /** How attempts follow each other. */
 export interface LockRetryPolicy {
-  readonly initialDelayMs?: number;
-  readonly maxDelayMs?: number;
-  readonly multiplier?: number;
-  readonly maxAttempts?: number;
+  readonly initialDelayMs?: number | undefined;
+  readonly maxDelayMs?: number | undefined;
+  readonly multiplier?: number | undefined;
+  readonly maxAttempts?: number | undefined;
 }
 
 /** How to acquire. What is left out is the profile's default. */
 export interface ProjectLockAcquireOptions {
-  readonly profile?: Profile;
-  readonly signal?: AbortSignal;
-  readonly maxWaitMs?: number;
-  readonly webLockTimeoutMs?: number;
-  readonly retryPolicy?: LockRetryPolicy;
-  readonly ttlMs?: number;
-  readonly heartbeatIntervalMs?: number;
-  readonly renewIntervalMs?: number;
-  readonly preferredStrategy?: Strategy;
+  readonly profile?: Profile | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly maxWaitMs?: number | undefined;
+  readonly webLockTimeoutMs?: number | undefined;
+  readonly retryPolicy?: LockRetryPolicy | undefined;
+  readonly ttlMs?: number | undefined;
+  readonly heartbeatIntervalMs?: number | undefined;
+  readonly renewIntervalMs?: number | undefined;
+  readonly preferredStrategy?: Strategy | undefined;
   /** Called when the project becomes read-only. */
-  readonly onReadonly?: (event: ProjectLockReadonlyEvent) => void;
+  readonly onReadonly?: ((event: ProjectLockReadonlyEvent) => void) | undefined;
   /** Whether a second acquire in the tab that holds the project gets the same lease. */
-  readonly reentrant?: boolean;
+  readonly reentrant?: boolean | undefined;
   /** Whether a read-only tab acquires the project when it becomes free. Left out, it does so only if it lost the project
    * because the page was frozen; false means never. `withProjectLock` never does. */
-  readonly autoResume?: boolean;
+  readonly autoResume?: boolean | undefined;
   /** Whether to accept a browser without access handles, in which two tabs may believe that they hold the project. */
-  readonly allowAdvisory?: boolean;
+  readonly allowAdvisory?: boolean | undefined;
   /** What this tab calls itself, for people at other tabs: they get it as `holder.label`. */
-  readonly label?: string;
+  readonly label?: string | undefined;
   /** The name of the Web Lock. */
-  readonly lockName?: string;
+  readonly lockName?: string | undefined;
   /** The folder of the project, below the origin's private files. */
-  readonly root?: string;
+  readonly root?: string | undefined;
 }
 
 /** How to take the project from its holder. */
 export interface ProjectLockTakeOverOptions extends ProjectLockAcquireOptions {
   /** The fence of the lease to take; any, when left out. */
-  readonly seen?: number;
+  readonly seen?: number | undefined;
   /** Why, for people. */
-  readonly reason?: string;
+  readonly reason?: string | undefined;
   /** Whether to go on where clocks disagree, so that nobody knows whether the holder lives. Left out, the take-over is refused
    * with the warning `clock-skew`, before anything is written. */
-  readonly acceptClockSkew?: boolean;
+  readonly acceptClockSkew?: boolean | undefined;
 }
 
 /** The result of an acquire. */
@@ -106,14 +112,14 @@ export interface ProjectLockGrant {
 /** How to renew. */
 export interface ProjectLockRenewOptions {
   readonly lease: ProjectLockLease;
-  readonly extendByMs?: number;
+  readonly extendByMs?: number | undefined;
 }
 
 /** How to release. */
 export interface ProjectLockReleaseOptions {
   readonly lease: ProjectLockLease;
-  readonly reason?: ReleaseReason;
-  readonly force?: boolean;
+  readonly reason?: ReleaseReason | undefined;
+  readonly force?: boolean | undefined;
 }
 
 /** What to save. */
@@ -246,7 +252,7 @@ export interface ProjectLock {
   /** Takes the project from its holder. */
   takeOverProjectLock(options?: ProjectLockTakeOverOptions): Promise<ProjectLockGrant>;
   /** Says who holds the project; null if it is free. */
-  lookProjectLock(options?: Partial<ProjectName>): Promise<ProjectLockHolder | null>;
+  lookProjectLock(options?: SomeProject): Promise<ProjectLockHolder | null>;
   /** Replaces a file of the project atomically, if the lease is still valid. */
   commitProjectFile(commit: ProjectFileCommit): Promise<void>;
   /** Subscribes to the events of one project, or of all, in one of three dialects. */

@@ -1,11 +1,12 @@
 // The types of the built package, as an application's compiler sees them.
 
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync, mkdirSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { install } from './archive.js';
 
 const web = fileURLToPath(new URL('..', import.meta.url));
 
@@ -20,6 +21,9 @@ const APP = `
   const count: Promise<number> = withProjectLock({}, async (lease, signal) => (signal.aborted ? 0 : lease.fence));
   const clock = new FakeClock();
   createProjectLock({ locks: new MockNavigatorLocks(), folder: new MockOPFS(clock).root, clock, channel: null });
+  const [signal, root]: [AbortSignal | undefined, string | undefined] = [undefined, undefined];
+  acquireProjectLock({ signal, root, label: undefined, retryPolicy: { maxAttempts: undefined }, onReadonly: undefined });
+  subscribeLockEvents(() => {}, { root, lockName: undefined, dialect: undefined });
   createProjectLock({ locks: navigator.locks, folder: await navigator.storage.getDirectory() });
   subscribeLockEvents((event) => {
     if (event.type === 'lock:acquired') console.log(event.lease.fence);
@@ -39,12 +43,11 @@ const APP = `
 test.each(['bundler', 'nodenext'])('an application compiles, with module resolution %s', (resolution) => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-types-'));
   try {
-    mkdirSync(join(folder, 'node_modules'));
-    symlinkSync(web, join(folder, 'node_modules/leasehold'));
-    writeFileSync(join(folder, 'package.json'), '{"type": "module"}');
+    install(folder);
     writeFileSync(join(folder, 'app.ts'), APP);
     const module = resolution === 'bundler' ? 'esnext' : resolution;
-    const options = ['--noEmit', '--strict', '--target', 'es2022', '--lib', 'es2022,dom', '--module', module];
+    const strict = ['--strict', '--exactOptionalPropertyTypes', '--noUncheckedIndexedAccess', '--noPropertyAccessFromIndexSignature'];
+    const options = ['--noEmit', ...strict, '--skipLibCheck', 'false', '--target', 'es2022', '--lib', 'es2022,dom', '--module', module];
     const args = [...options, '--moduleResolution', resolution, 'app.ts'];
     const compiled = spawnSync(join(web, 'node_modules/.bin/tsc'), args, { cwd: folder, encoding: 'utf8' });
     expect(compiled.stdout).toBe('');

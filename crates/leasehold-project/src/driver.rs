@@ -185,9 +185,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
                 }
                 // Programs hear of each other by looking at the folder.
                 Effect::DropWebLock(_) | Effect::Broadcast(_) => {}
-                Effect::DropHeld(fence) => {
-                    let _ = self.folder.drop_held(fence);
-                }
+                Effect::DropHeld(fence) => self.folder.drop_held(fence),
             }
         }
     }

@@ -1,7 +1,6 @@
 // The package as it is published, taken in by each way that people build pages, and used in a real browser.
 
-import { execFileSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,6 +8,7 @@ import { build as esbuild } from 'esbuild';
 import { build as vite, createServer, type InlineConfig } from 'vite';
 import webpack from 'webpack';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { install } from '../archive.js';
 import { isInstalled, start, type Browser } from './browsers.js';
 import { TestServer } from './server.js';
 
@@ -37,19 +37,16 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
   beforeAll(async () => {
     browser = await start('chromium');
     folder = mkdtempSync(join(tmpdir(), 'leasehold-packaging-'));
-    // What is above the folder is not looked at.
-    writeFileSync(join(folder, 'package.json'), '{"private": true}');
-    unpack(join(folder, 'node_modules/leasehold'));
   });
   afterAll(async () => {
     await browser?.close();
     rmSync(folder, { recursive: true, force: true });
   });
 
-  /** A folder with the page and the application, beside the unpacked package. */
+  /** A new folder with the installed package, the page and the application. */
   function project(name: string, source: string): string {
     const root = join(folder, name);
-    mkdirSync(root);
+    install(root);
     writeFileSync(join(root, 'index.html'), PAGE);
     writeFileSync(join(root, 'app.js'), source);
     return root;
@@ -72,15 +69,13 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
   }
 
   test('by a plain script, as it is', async () => {
-    const root = project('plain', app('./leasehold/dist/index.js'));
-    unpack(join(root, 'leasehold'));
+    const root = project('plain', app('./node_modules/leasehold/dist/index.js'));
     await works(root);
   });
 
   test('under a strict content security policy', async () => {
-    const init = "init({ workerUrl: '/leasehold/dist/worker.js', wasmUrl: '/leasehold/dist/leasehold.wasm' });";
-    const root = project('strict', app('./leasehold/dist/index.js', init));
-    unpack(join(root, 'leasehold'));
+    const init = "init({ workerUrl: '/node_modules/leasehold/dist/worker.js', wasmUrl: '/node_modules/leasehold/dist/leasehold.wasm' });";
+    const root = project('strict', app('./node_modules/leasehold/dist/index.js', init));
     await works(root, STRICT);
   });
 
@@ -90,10 +85,9 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
     ['without Workers', { 'content-security-policy': "script-src 'self' 'wasm-unsafe-eval'; worker-src 'none'" }],
     ['with Trusted Types', { 'content-security-policy': "require-trusted-types-for 'script'" }],
   ])('as far as a policy lets it: %s it is refused with a ProjectLockError', async (name, headers) => {
-    const root = project(name, app('./leasehold/dist/index.js').replace('return lease.guarantee;\n  })()', `
+    const root = project(name, app('./node_modules/leasehold/dist/index.js').replace('return lease.guarantee;\n  })()', `
       return lease.guarantee;
     })().catch((error) => error.name + ' ' + error.code + ' ' + error.retryable)`));
-    unpack(join(root, 'leasehold'));
     const server = await TestServer.start({ root, headers });
     const tab = await browser.open(server.page('packaging', 'index.html'));
     const result = await tab.run(() => (globalThis as unknown as { result: Promise<string> }).result, null);
@@ -111,7 +105,7 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
     const root = project('vite-dev', app('leasehold'));
     const options: InlineConfig = {
       root, configFile: false, logLevel: 'error', optimizeDeps: { exclude: ['leasehold'] },
-      server: { host: '127.0.0.1', port: 0, fs: { allow: [folder] } },
+      server: { host: '127.0.0.1', port: 0 },
     };
     const server = await createServer(options);
     try {
@@ -131,7 +125,7 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
 
   test('by esbuild, which leaves the Worker to the application', async () => {
     const root = project('esbuild', app('leasehold', "init({ workerUrl: '/worker.js', wasmUrl: '/leasehold.wasm' });"));
-    const dist = join(folder, 'node_modules/leasehold/dist');
+    const dist = join(root, 'node_modules/leasehold/dist');
     const entryPoints = [join(root, 'app.js'), join(dist, 'worker.js')];
     await esbuild({ entryPoints, entryNames: '[name]', bundle: true, format: 'esm', outdir: join(root, 'out') });
     copyFileSync(join(dist, 'leasehold.wasm'), join(root, 'out/leasehold.wasm'));
@@ -145,7 +139,6 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
     const lines = firstLines('../docs/browser.md');
     expect(firstLines('README.md')).toBe(lines);
     const root = project('guide', guide(lines));
-    unpack(join(root, 'leasehold'));
     const server = await TestServer.start({ root });
     const open = () => browser.open(server.page('guide', 'index.html'));
     const first = await open();
@@ -163,7 +156,7 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
   });
 
   test('with its licences, and without a dead link', () => {
-    const packed = join(folder, 'node_modules/leasehold');
+    const packed = join(project('licences', ''), 'node_modules/leasehold');
     for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) expect(existsSync(join(packed, 'dist', name))).toBe(true);
     expect(readFileSync(join(packed, 'README.md'), 'utf8')).not.toMatch(/\]\((?!https:)/);
   });
@@ -180,7 +173,7 @@ function firstLines(page: string): string {
 
 /** The same, with an editor, and a hold on it for the test. */
 function guide(lines: string): string {
-  const own = lines.replace("'leasehold'", "'./leasehold/dist/index.js'");
+  const own = lines.replace("'leasehold'", "'./node_modules/leasehold/dist/index.js'");
   return `const editor = { show(text) { this.shown = text; } };\n${own}\nglobalThis.app = { editor, save };`;
 }
 
@@ -197,14 +190,6 @@ async function saved(): Promise<string> {
   const project = await (await navigator.storage.getDirectory()).getDirectoryHandle('project');
   const file = await (await project.getDirectoryHandle('autosave')).getFileHandle('current.json');
   return (await file.getFile()).text();
-}
-
-/** What `npm publish` would send, in a folder. */
-function unpack(into: string): void {
-  mkdirSync(into, { recursive: true });
-  execFileSync('npm', ['pack', '--silent', '--pack-destination', into], { cwd: web, stdio: 'pipe' });
-  const archive = readdirSync(into).find((name) => name.endsWith('.tgz')) ?? '';
-  execFileSync('tar', ['xzf', archive, '--strip-components=1'], { cwd: into });
 }
 
 function pack(root: string): Promise<void> {
