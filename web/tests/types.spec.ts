@@ -40,7 +40,7 @@ const APP = `
   lease.catch((error: unknown) => { if (error instanceof ProjectLockError) console.log(error.code === code, count, wrong, errorOf); });
 `;
 
-test.each(['bundler', 'nodenext'])('an application compiles, with module resolution %s', (resolution) => {
+test.each(['bundler', 'nodenext'])('an application compiles, with module resolution %s', { timeout: 60_000 }, (resolution) => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-types-'));
   try {
     install(folder);
