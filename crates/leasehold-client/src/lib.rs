@@ -176,7 +176,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Invalid, Key, Reason};
-use leasehold_store::clock::{Clock, SystemClock};
+use leasehold_store::clock::{Clock, HolderClock};
 use leasehold_store::{JobStore, Opened, Store};
 
 use backend::Backend;
@@ -229,12 +229,12 @@ impl Leasehold {
 
     /// Leases and jobs in documents that know nothing of each other. A wait for one polls it every two seconds.
     pub fn with_jobs(store: Arc<dyn JobStore>) -> Self {
-        Self::new(Box::new(Local(store)), None, Arc::new(SystemClock), Waiters::of_documents())
+        Self::new(Box::new(Local(store)), None, Arc::new(HolderClock), Waiters::of_documents())
     }
 
     /// The leases of a store that is open already.
     pub fn with_store(store: Arc<dyn Store>) -> Self {
-        Self::with_clock(store, Arc::new(SystemClock))
+        Self::with_clock(store, Arc::new(HolderClock))
     }
 
     /// The same, with a clock for the holders' deadlines that is not the machine's. For tests.
@@ -248,7 +248,7 @@ impl Leasehold {
     #[cfg(feature = "http")]
     pub fn connect(client: HttpClient) -> Self {
         let waiters = Waiters::of_server(client.clone());
-        Self::new(Box::new(Remote(client)), None, Arc::new(SystemClock), waiters)
+        Self::new(Box::new(Remote(client)), None, Arc::new(HolderClock), waiters)
     }
 
     fn new(

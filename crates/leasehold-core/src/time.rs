@@ -58,6 +58,47 @@ clock_time! {
     HolderTime
 }
 
+/// Makes a holder's clock of a wall clock, which may be set, and a monotonic one, which may stand still while the machine
+/// sleeps: it goes by whichever has advanced more. Where there is `CLOCK_BOOTTIME`, nobody needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct SteadyClock {
+    /// The readings that are compared with, and the time then.
+    since: (u64, u64, HolderTime),
+    last: (u64, u64, HolderTime),
+}
+
+/// How far the monotonic clock may be ahead before both are compared anew. A sleep is counted short by at most this much,
+/// which is a fraction of every holder's margin.
+const AHEAD: u64 = 50;
+
+impl SteadyClock {
+    /// A clock that starts at these readings, both in milliseconds.
+    pub const fn new(wall: u64, monotonic: u64) -> Self {
+        let start = (wall, monotonic, HolderTime::ZERO);
+        Self { since: start, last: start }
+    }
+
+    /// The time at these readings.
+    pub fn tick(&mut self, wall: u64, monotonic: u64) -> HolderTime {
+        let ((since_wall, since_monotonic, since), (last_wall, last_monotonic, last)) =
+            (self.since, self.last);
+        let by_monotonic = monotonic.saturating_sub(since_monotonic);
+        // Differences are taken over a long time: over every short one, the rounding of both clocks would add up.
+        let by_wall = wall.saturating_sub(since_wall);
+        let is_set_back = wall < last_wall;
+        let now = if is_set_back {
+            last + Duration::from_millis(monotonic.saturating_sub(last_monotonic))
+        } else {
+            last.max(since + Duration::from_millis(by_wall.max(by_monotonic)))
+        };
+        self.last = (wall, monotonic, now);
+        if is_set_back || by_monotonic > by_wall.saturating_add(AHEAD) {
+            self.since = self.last;
+        }
+        now
+    }
+}
+
 /// A duration in whole milliseconds, rounded down; the largest number for what no clock will ever reach.
 pub fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -153,6 +194,41 @@ pub fn parse_duration(what: &'static str, text: &str) -> Result<Duration, Invali
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Off Linux the holder's clock was the wall clock: set back by an hour, a holder of 2 s believed in its lease for 3,599 s
+    /// more, while another had it.
+    #[test]
+    fn law_08_the_steady_clock_counts_sleep_and_never_goes_back() {
+        let mut clock = SteadyClock::new(1_000_000, 0);
+        assert_eq!(clock.tick(1_000_500, 500).as_millis(), 500);
+        // The machine slept for a minute: the monotonic clock stood still.
+        assert_eq!(clock.tick(1_061_000, 1_000).as_millis(), 61_000);
+        // The wall clock was set back by an hour, and the machine sleeps again.
+        assert_eq!(clock.tick(0, 2_000).as_millis(), 62_000);
+        assert_eq!(clock.tick(60_000, 2_000).as_millis(), 122_000);
+    }
+
+    /// Each of the two clocks passes a millisecond at its own moment: added up tick by tick, the clock ran twice as fast.
+    #[test]
+    fn a_steady_clock_that_is_read_often_runs_no_faster() {
+        let mut clock = SteadyClock::new(1_000_000, 0);
+        for quarter in 1..=40_000_u64 {
+            clock.tick(1_000_000 + (quarter + 2) / 4, quarter / 4);
+        }
+        let time = clock.tick(1_010_000, 10_000).as_millis();
+        assert!((10_000..=10_001).contains(&time), "{time}");
+    }
+
+    #[test]
+    fn a_sleep_counts_although_the_wall_clock_is_slow() {
+        let mut clock = SteadyClock::new(0, 0);
+        for second in 1..=86_400 {
+            clock.tick(second * 999, second * 1_000);
+        }
+        let before = clock.tick(86_400 * 999, 86_400_000).as_millis();
+        let after = clock.tick(86_400 * 999 + 5_000, 86_400_000).as_millis();
+        assert!(after - before >= 5_000 - AHEAD, "{}", after - before);
+    }
 
     #[test]
     fn ttl_parses_what_people_write() {

@@ -1,8 +1,6 @@
 //! The two clocks of a tab, brought along with every call. It must never read one itself.
 
-use std::time::Duration;
-
-use leasehold_core::time::{HolderTime, StoreTime};
+use leasehold_core::time::{HolderTime, SteadyClock, StoreTime};
 
 /// What the clocks say. Every call brings its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,43 +19,18 @@ impl Now {
     }
 }
 
-/// Makes a steady clock of a wall clock, which may be set, and a monotonic one, which may stand still while the machine
-/// sleeps: it advances by the larger of the two differences.
-///
-/// A program that has `CLOCK_BOOTTIME` needs none of this.
+/// Both clocks, for a program without `CLOCK_BOOTTIME`: the steady one is made of the wall clock and a monotonic one.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    wall: u64,
-    monotonic: u64,
-    steady: HolderTime,
-}
+pub struct Clock(SteadyClock);
 
 impl Clock {
     /// A clock that starts at these readings, both in milliseconds.
     pub const fn new(wall: u64, monotonic: u64) -> Self {
-        Self { wall, monotonic, steady: HolderTime::ZERO }
+        Self(SteadyClock::new(wall, monotonic))
     }
 
     /// The time at these readings.
     pub fn tick(&mut self, wall: u64, monotonic: u64) -> Now {
-        let passed = wall.saturating_sub(self.wall).max(monotonic.saturating_sub(self.monotonic));
-        self.steady = self.steady + Duration::from_millis(passed);
-        (self.wall, self.monotonic) = (wall, monotonic);
-        Now { wall: StoreTime::from_millis(wall), steady: self.steady }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn law_08_the_steady_clock_counts_sleep_and_never_goes_back() {
-        let mut clock = Clock::new(1_000_000, 0);
-        assert_eq!(clock.tick(1_000_500, 500).steady.as_millis(), 500);
-        // The machine slept for a minute: the monotonic clock stood still.
-        assert_eq!(clock.tick(1_061_000, 1_000).steady.as_millis(), 61_000);
-        // The wall clock was set back by an hour.
-        assert_eq!(clock.tick(0, 2_000).steady.as_millis(), 62_000);
+        Now { wall: StoreTime::from_millis(wall), steady: self.0.tick(wall, monotonic) }
     }
 }

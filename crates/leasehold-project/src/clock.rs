@@ -34,11 +34,20 @@ fn boot_millis() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-/// Elsewhere, the wall clock: it too runs on while the machine sleeps. Set back, it makes leases end late on the holder's
-/// side; every save is checked all the same.
+/// Elsewhere the wall clock may be set back, and the monotonic one may stand still while the machine sleeps: the larger of
+/// the two differences counts.
 #[cfg(not(target_os = "linux"))]
 fn boot_millis() -> u64 {
-    millis(SystemTime::now()).as_millis()
+    use std::sync::{LazyLock, Mutex, PoisonError};
+    use std::time::Instant;
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static CLOCK: Mutex<Option<leasehold_core::time::SteadyClock>> = Mutex::new(None);
+    let (wall, monotonic) = (millis(SystemTime::now()).as_millis(), whole_millis(START.elapsed()));
+    let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    clock
+        .get_or_insert_with(|| leasehold_core::time::SteadyClock::new(wall, monotonic))
+        .tick(wall, monotonic)
+        .as_millis()
 }
 
 pub(crate) fn millis(time: SystemTime) -> StoreTime {

@@ -4,10 +4,10 @@
 //! user who can put files into the folder must not be able to have others written to.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Permissions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, fchown};
+use std::os::unix::fs::fchown;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use leasehold_project_rules::record::{self, Record};
 use leasehold_project_rules::root::{self, file};
 use leasehold_project_rules::section::Conclusion;
 use leasehold_project_rules::{CallId, IoError};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
 use crate::clock::{self, SystemClock};
@@ -29,9 +29,9 @@ use crate::section::{self, Folder, GuardTry};
 const SAVE_TMP: &str = ".lock.save.tmp";
 
 /// A new file that all may use, as far as the umask allows.
-const BY_UMASK: u32 = 0o666;
+const BY_UMASK: RawMode = 0o666;
 /// A new file that is ours alone, until it is given to others.
-const PRIVATE: u32 = 0o600;
+const PRIVATE: RawMode = 0o600;
 
 /// A project folder that is there and may be locked. Dropping it closes its held files: to others, its holder is dead.
 #[derive(Debug)]
@@ -282,7 +282,7 @@ fn open_folder(within: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedF
 
 /// Opens a plain file. A link is refused, and so is whatever else is no file (opening without waiting, so that a pipe
 /// cannot hold us up).
-fn open_file(within: BorrowedFd<'_>, name: &str, flags: OFlags, mode: u32) -> io::Result<File> {
+fn open_file(within: BorrowedFd<'_>, name: &str, flags: OFlags, mode: RawMode) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened = rustix::fs::openat(within, name, flags, Mode::from_raw_mode(mode));
     let handle = opened.map_err(|errno| refused(name, errno))?;
@@ -319,7 +319,7 @@ fn unguarded() -> io::Error {
 /// Whose a file is, and who may do what with it.
 #[derive(Clone, Copy, Debug)]
 struct Access {
-    mode: u32,
+    mode: RawMode,
     user: u32,
     group: u32,
 }
@@ -342,7 +342,7 @@ impl Access {
             true => self.mode,
             false => (self.mode & 0o707) | ((self.mode & 0o007) << 3),
         };
-        let given = file.set_permissions(Permissions::from_mode(mode));
+        let given = rustix::fs::fchmod(file, Mode::from_raw_mode(mode)).map_err(io::Error::from);
         // There are file systems without rights, on which every file has the same.
         let grants_more = rustix::fs::fstat(file)?.st_mode & 0o666 & !mode != 0;
         given.or_else(|error| if grants_more { Err(error) } else { Ok(()) })

@@ -46,6 +46,55 @@ impl Clock for SystemClock {
     }
 }
 
+/// The clock of a holder in this process: nobody else reads it, so it need not be the machine's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HolderClock;
+
+#[cfg(target_os = "linux")]
+impl Clock for HolderClock {
+    fn millis(&self) -> u64 {
+        SystemClock.millis()
+    }
+
+    fn boot(&self) -> String {
+        SystemClock.boot()
+    }
+}
+
+/// Elsewhere the wall clock may be set back, and the monotonic one may stand still while the machine sleeps: a holder
+/// goes by whichever has gone further.
+#[cfg(not(target_os = "linux"))]
+impl Clock for HolderClock {
+    fn millis(&self) -> u64 {
+        static CLOCKS: std::sync::LazyLock<TwoClocks> = std::sync::LazyLock::new(TwoClocks::start);
+        CLOCKS.millis()
+    }
+
+    fn boot(&self) -> String {
+        "process".to_owned()
+    }
+}
+
+#[cfg(any(test, not(target_os = "linux")))]
+struct TwoClocks {
+    start: std::time::Instant,
+    clock: std::sync::Mutex<leasehold_core::time::SteadyClock>,
+}
+
+#[cfg(any(test, not(target_os = "linux")))]
+impl TwoClocks {
+    fn start() -> Self {
+        let clock = leasehold_core::time::SteadyClock::new(unix_millis(), 0);
+        Self { start: std::time::Instant::now(), clock: std::sync::Mutex::new(clock) }
+    }
+
+    fn millis(&self) -> u64 {
+        // A tick is never left half done.
+        let mut clock = self.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        clock.tick(unix_millis(), whole_millis(self.start.elapsed())).as_millis()
+    }
+}
+
 /// Milliseconds of the wall clock since 1970: for showing, and for choosing the first fence of a new store.
 pub fn unix_millis() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(whole_millis).unwrap_or(0)
@@ -139,6 +188,16 @@ mod tests {
         clock.turn(900);
         clock.stand_still_at(before);
         assert_eq!(clock.turn(1_000).as_millis(), 100);
+    }
+
+    #[test]
+    fn two_clocks_move_like_the_machines_own() {
+        let clocks = TwoClocks::start();
+        let (before, start) = (SystemClock.millis(), clocks.millis());
+        while clocks.millis() < start + 20 {
+            std::thread::yield_now();
+        }
+        assert!(SystemClock.millis() >= before + 15);
     }
 
     #[test]
