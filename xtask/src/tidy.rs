@@ -29,6 +29,7 @@ const RULES: &[Rule] = &[
     text::no_machine_paths,
     text::no_registry_hosts,
     text::nothing_unfinished,
+    text::no_merge_marks,
     text::sources_are_cited_by_name,
     voice::messages_name_the_thing,
     shape::functions_fit_on_a_screen,

@@ -39,6 +39,14 @@ pub(super) fn nothing_unfinished(files: &[File]) -> Vec<String> {
     in_lines(rust_files(files), |line| found(line).map(|mark| format!("{mark} is for unfinished code")))
 }
 
+/// What a merge leaves in a file when nobody has decided it.
+const MERGE_MARKS: [&str; 3] = [concat!("<<<<<<", "< "), concat!(">>>>>>", "> "), concat!("||||||", "| ")];
+
+pub(super) fn no_merge_marks(files: &[File]) -> Vec<String> {
+    let is_mark = |line: &str| MERGE_MARKS.iter().any(|mark| line.starts_with(mark));
+    in_lines(files, |line| is_mark(line).then(|| "is left over from a merge".to_owned()))
+}
+
 /// The page that describes the source documents, and their names there.
 const SOURCES_PAGE: &str = "docs/sources.md";
 const SOURCES: [&str; 5] =
@@ -104,6 +112,14 @@ mod tests {
             bites(no_registry_hosts, "notes.txt", &format!("from https://{host}/x"));
         }
         accepts(no_registry_hosts, "README.md", "published on crates.io and npm");
+    }
+
+    #[test]
+    fn marks_of_a_merge_are_found_at_the_start_of_a_line() {
+        for mark in MERGE_MARKS {
+            bites(no_merge_marks, "CHANGELOG.md", &format!("text\n{mark}HEAD"));
+            accepts(no_merge_marks, "CHANGELOG.md", &format!("a line with {mark}in it"));
+        }
     }
 
     #[test]
