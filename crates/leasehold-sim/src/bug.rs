@@ -42,12 +42,14 @@ pub enum Bug {
     IdleClockNotWritten,
     /// A commit is not compared with the epoch of the file: a server that was replaced goes on.
     EpochNotCompared,
+    /// When a copy of the file was put in its place, fences go on where they were in the copy.
+    CopyRepeatsFences,
 }
 
 impl Bug {
     /// All of them, with the name that the command line uses and the laws that catch it, the one it is
     /// meant for first.
-    pub const ALL: [(Self, &'static str, &'static [Law]); 18] = [
+    pub const ALL: [(Self, &'static str, &'static [Law]); 19] = [
         (Self::NoRecheckAfterWaiting, "no-recheck-after-waiting", &[Law::BeliefHasAGrant]),
         (
             Self::ReleaseWithoutCompare,
@@ -102,6 +104,7 @@ impl Bug {
                 Law::GrantedOnce,
             ],
         ),
+        (Self::CopyRepeatsFences, "copy-repeats-fences", &[Law::FencesGrow, Law::FencedWrites]),
     ];
 
     /// The bug of this name.

@@ -12,7 +12,7 @@ use leasehold_core::{
     Slot, StoreTime, TabId,
 };
 use leasehold_store::Page;
-use leasehold_store::resident::Staged;
+use leasehold_store::resident::{JUMP, Staged};
 use leasehold_store::writer::CLOCK_WRITTEN_EVERY;
 
 use crate::client::{ClaimBy, Party};
@@ -52,8 +52,12 @@ pub struct Belief {
 pub struct Checker {
     parties: Vec<Party>,
     keys: BTreeMap<Key, KeyLog>,
-    /// All durable events, in the store's order: position 1 is the first.
+    /// All durable events, in the store's order, since the file was last put back.
     log: Vec<Published>,
+    /// The position before the first of them.
+    log_start: u64,
+    /// The last sequence numbers of the keys that were in the file then.
+    first_seqs: BTreeMap<Key, Seq>,
     clock: StoreTime,
     granted: BTreeMap<LeaseId, u64>,
     promises: Vec<(Key, u64, Promise)>,
@@ -222,6 +226,28 @@ impl Checker {
         }
     }
 
+    /// The file was put back to a copy with these rows. What happened since is forgotten, leases included; but fences go on
+    /// growing, and consumers of events learn that there is a gap.
+    pub fn put_back(&mut self, rows: &Rows) {
+        self.promises.clear();
+        self.told.clear();
+        self.granted.clear();
+        self.log.clear();
+        self.clock = rows.clock;
+        self.log_start = rows.counters.position.0 + JUMP;
+        self.first_seqs = rows.slots.iter().map(|(key, slot)| (key.clone(), slot.seq + JUMP)).collect();
+        for (key, log) in &mut self.keys {
+            let lease = rows.slots.get(key).and_then(|slot| slot.lease.as_ref());
+            log.seq = self.first_seqs.get(key).copied();
+            log.open = lease.map(|lease| lease.fence.get());
+            if let Some(lease) = lease {
+                log.ended.remove(&lease.fence.get());
+                log.ended_by_own_tab.remove(&lease.fence.get());
+                log.holders.insert(lease.fence.get(), Holder::from(lease));
+            }
+        }
+    }
+
     /// The server ended in an orderly way, having shown the time `shown`; `kept` is the time on disk.
     pub fn ended(&mut self, at: u64, shown: StoreTime, kept: StoreTime) {
         self.check_clock(at, kept);
@@ -250,8 +276,8 @@ impl Checker {
     ) {
         let Published { position, event } = published;
         let (key, fence) = (&event.key, event.fence.get());
-        if position.0 != self.log.len() as u64 + 1 {
-            let expected = self.log.len() + 1;
+        let expected = self.log_start + self.log.len() as u64 + 1;
+        if position.0 != expected {
             self.breaks(Law::EventsInOrder, at, || {
                 format!("position {} came instead of {expected}", position.0)
             });
@@ -482,8 +508,8 @@ impl Checker {
             }
         }
         for told in std::mem::take(&mut self.told) {
-            let true_one =
-                usize::try_from(told.position.0).ok().and_then(|at| self.log.get(at.checked_sub(1)?));
+            let place = told.position.0.checked_sub(self.log_start + 1);
+            let true_one = place.and_then(|at| self.log.get(usize::try_from(at).ok()?));
             if true_one != Some(&told) {
                 let Event { key, seq, .. } = &told.event;
                 self.breaks(Law::EventsAreTrue, at, || {
@@ -496,7 +522,10 @@ impl Checker {
     /// A client hears an event.
     pub fn heard(&mut self, at: u64, client: usize, published: &Published) {
         self.counts.told += 1;
-        self.told.push(published.clone());
+        // What comes late from before the file was put back was true once.
+        if published.position.0 > self.log_start {
+            self.told.push(published.clone());
+        }
         let event = &published.event;
         let Some(feed) = self.feeds.get_mut(client) else { return };
         let before = feed.insert(event.key.clone(), event.clone());
@@ -513,10 +542,15 @@ impl Checker {
         if let Some(feed) = self.feeds.get_mut(client) {
             feed.clear();
         }
+        // It comes late, from before the file was put back.
+        if page.position.0 < self.log_start {
+            return;
+        }
         for (key, slot) in &page.slots {
             let newest =
                 |published: &&Published| published.position <= page.position && published.event.key == *key;
             let newest = self.log.iter().rev().find(newest).map(|published| published.event.seq);
+            let newest = newest.or_else(|| self.first_seqs.get(key).copied());
             if newest != Some(slot.seq) {
                 self.breaks(Law::EventsInOrder, at, || {
                     format!("{key}: listed with event {}, told {newest:?}", slot.seq)
@@ -527,7 +561,7 @@ impl Checker {
 
     /// The newest position that may be told.
     pub fn position(&self) -> Position {
-        Position(self.log.len() as u64)
+        Position(self.log_start + self.log.len() as u64)
     }
 
     // --- what is believed ---

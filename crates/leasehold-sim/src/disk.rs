@@ -7,14 +7,14 @@ use std::rc::Rc;
 
 use leasehold_core::{Key, Published, Slot, StoreTime};
 use leasehold_store::changes::Ending;
-use leasehold_store::resident::{Counters, Resident, Staged};
+use leasehold_store::resident::{Counters, JUMP, Resident, Staged};
 use leasehold_store::writer::{self, Batch, Failure, Loaded, Trim};
 use leasehold_store::{Error, Result, Retry};
 
 use crate::bug::Bug;
 
 /// Everything durable. A transaction is written whole or not at all.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Rows {
     /// The numbers that were given out.
     pub counters: Counters,
@@ -60,6 +60,15 @@ impl Rows {
         self.events.drain(..excess);
     }
 
+    /// What the embedded store does to a file that it opens, which may be a copy.
+    fn reopen(&mut self, is_copy: bool, wall_clock: u64) {
+        self.counters = self.counters.reopened(is_copy, wall_clock);
+        if is_copy {
+            self.events.clear();
+            self.slots.values_mut().for_each(|slot| slot.seq += JUMP);
+        }
+    }
+
     /// The state as a server reads it when it starts.
     pub fn load(&self) -> Loaded {
         let slots = self.slots.iter().map(|(key, slot)| (key.clone(), slot.clone()));
@@ -101,6 +110,9 @@ pub struct Disk {
 #[derive(Default)]
 struct State {
     rows: Rows,
+    /// The epoch that is recorded beside the file.
+    recorded: u64,
+    last_epoch: u64,
     fate: Fate,
     unreadable: bool,
     bug: Option<Bug>,
@@ -113,11 +125,29 @@ impl Disk {
         Self { state: Rc::new(RefCell::new(state)), epoch: 0 }
     }
 
-    /// The same disk for a writer that begins with it now. Every other writer is replaced.
-    pub fn open(&self) -> Self {
+    /// The same disk for a writer that begins with it now, at this time of the wall clock. Every other writer is replaced.
+    pub fn open(&self, wall_clock: u64) -> Self {
         let mut state = self.state.borrow_mut();
-        state.rows.epoch += 1;
-        Self { state: self.state.clone(), epoch: state.rows.epoch }
+        let is_copy = state.rows.epoch != state.recorded;
+        let last_fence = state.rows.counters.last_fence;
+        state.rows.reopen(is_copy, wall_clock);
+        if state.bug == Some(Bug::CopyRepeatsFences) {
+            state.rows.counters.last_fence = last_fence;
+        }
+        state.last_epoch += 1;
+        (state.rows.epoch, state.recorded) = (state.last_epoch, state.last_epoch);
+        Self { state: self.state.clone(), epoch: state.last_epoch }
+    }
+
+    /// Puts an earlier copy in the place of the file. `None` if the record beside the file would not tell: the file has not
+    /// been opened anew since.
+    pub fn put_back(&self, copy: &Rows) -> Option<()> {
+        let mut state = self.state.borrow_mut();
+        if copy.epoch == state.recorded {
+            return None;
+        }
+        state.rows = copy.clone();
+        Some(())
     }
 
     /// Whether what this writer commits is taken.

@@ -31,6 +31,8 @@ const TO_THE_REPLACED: u64 = 300;
 pub struct Server {
     down: bool,
     life: u32,
+    /// An operator starts it again only then.
+    down_until: u64,
     paused_until: u64,
     queue: Vec<Asked>,
     /// Who waits for events, and after which position.
@@ -60,14 +62,15 @@ pub struct Pending {
 
 impl Engine {
     /// Starts from what is on disk.
-    pub fn start(disk: &Disk, setting: &Setting, raw: u64) -> Self {
-        let loaded = disk.rows().load();
+    pub fn start(disk: &Disk, setting: &Setting, raw: u64, now: u64) -> Self {
         match setting.topology {
             Topology::Exclusive => {
-                let writer = Writer::new(disk.open(), loaded, raw, Limits::default());
+                let disk = disk.open(setting.first_fence + now);
+                let loaded = disk.rows().load();
+                let writer = Writer::new(disk, loaded, raw, Limits::default());
                 Self::Exclusive { writer, turn: None }
             }
-            Topology::Shared(_) => Self::Shared(Database::new(loaded, raw)),
+            Topology::Shared(_) => Self::Shared(Database::new(disk.rows().load(), raw)),
         }
     }
 
@@ -354,6 +357,36 @@ impl World {
         }
     }
 
+    // --- a copy in the place of the file ---
+
+    /// Copies the file, or puts the copy in its place as an operator should: the server is down, and stays so for one TTL, in
+    /// which every client that holds a lease finds out that it cannot renew.
+    pub(crate) fn put_back_copy(&mut self) {
+        let up = self.servers.first().is_some_and(|server| !server.down);
+        // Both clocks may be slow, the store's and the holder's.
+        let down_until = self.now + 2 * self.setting.longest_ttl();
+        let in_time = down_until < self.calm_at();
+        if !up || !in_time || matches!(self.engine, Engine::Shared(_)) {
+            return;
+        }
+        let Some(copy) = self.copy.take() else {
+            self.copy = Some(self.disk.rows().clone());
+            return self.tell(|_| "somebody COPIES the file".into());
+        };
+        if self.disk.put_back(&copy).is_none() {
+            self.copy = Some(copy);
+            return;
+        }
+        self.engine.take_turn();
+        if let Some(server) = self.servers.first_mut() {
+            (server.down, server.life, server.down_until) = (true, server.life + 1, down_until);
+            (server.queue, server.feeds) = (Vec::new(), BTreeMap::new());
+        }
+        self.checker.put_back(&self.disk.rows());
+        self.tell(|_| "the server is stopped, and the file PUT BACK to the copy".into());
+        self.after(down_until - self.now, Happening::ServerBack(0));
+    }
+
     // --- two servers on one file ---
 
     /// A second server begins with the file, although the first one has it open. What the first had under way comes to its
@@ -367,7 +400,8 @@ impl World {
         server.life += 1;
         let life = server.life;
         self.check_kept_clock();
-        let first = std::mem::replace(&mut self.engine, Engine::start(&self.disk, &self.setting, raw));
+        let first =
+            std::mem::replace(&mut self.engine, Engine::start(&self.disk, &self.setting, raw, self.now));
         self.tell(|_| "a SECOND SERVER is started on the file of the first".into());
         if let Engine::Exclusive { mut writer, turn } = first {
             if let Some(Pending { turn, .. }) = turn {
@@ -474,6 +508,10 @@ impl World {
         if !server.down {
             return;
         }
+        if server.down_until > self.now {
+            let delay = server.down_until - self.now;
+            return self.after(delay, Happening::ServerBack(at));
+        }
         (server.down, server.paused_until) = (false, 0);
         let life = server.life;
         if matches!(self.engine, Engine::Exclusive { .. }) {
@@ -481,7 +519,7 @@ impl World {
             if self.bug == Some(Bug::FenceResetOnRestart) {
                 self.disk.rows_mut().counters.last_fence = self.setting.first_fence;
             }
-            self.engine = Engine::start(&self.disk, &self.setting, raw);
+            self.engine = Engine::start(&self.disk, &self.setting, raw, self.now);
             self.checker.settle_promises(self.now);
         }
         self.tell(|_| format!("server-{} is back", at + 1));

@@ -73,6 +73,9 @@ pub enum Fault {
     ServerPause,
     /// A second server is started on the file of the first, which goes on running.
     SecondServer,
+    /// A copy is made of the file; the next time, it is put in the file's place, with the server down for as long as the
+    /// longest TTL.
+    CopyPutBack,
     /// A client is gone, and comes back.
     ClientCrash,
     /// A client does nothing for a while, longer than its TTL perhaps.
@@ -112,6 +115,7 @@ impl Faults {
             Fault::ServerCrash,
             Fault::ServerPause,
             Fault::SecondServer,
+            Fault::CopyPutBack,
             Fault::ClientCrash,
             Fault::ClientPause,
             Fault::Cut,

@@ -13,7 +13,7 @@ use crate::bug::Bug;
 use crate::checker::{Belief, Checker, Counts};
 use crate::client::{Client, Effect, Moment, Party};
 use crate::desk::Desk;
-use crate::disk::Disk;
+use crate::disk::{Disk, Rows};
 use crate::law::Violation;
 use crate::message::{Request, Sender, ToClient, ToRegister, ToServer};
 use crate::register::Register;
@@ -67,6 +67,8 @@ pub struct World {
     pub(crate) engine: Engine,
     /// The server that was replaced last, and does not know.
     pub(crate) replaced: Option<Writer<Disk>>,
+    /// A copy of the file, to be put in its place.
+    pub(crate) copy: Option<Rows>,
     pub(crate) disk: Disk,
     pub(crate) desk: Rc<Desk>,
     pub(crate) checker: Checker,
@@ -157,7 +159,8 @@ impl World {
             seats: seats.collect(),
             servers: (0..servers).map(|_| Server::default()).collect(),
             replaced: None,
-            engine: Engine::start(&disk, &setting, setting.store_clock.read(0)),
+            copy: None,
+            engine: Engine::start(&disk, &setting, setting.store_clock.read(0), 0),
             disk,
             desk: Desk::new(bug),
             checker: Checker::new(parties),
@@ -179,9 +182,8 @@ impl World {
         for server in 0..self.servers.len() {
             self.after(0, Happening::Tick(server, 0));
         }
-        let calm_at = self.setting.lasts - CALM - LATEST_COPY - 2 * self.setting.longest_ttl();
         self.plan_fault();
-        self.after(calm_at, Happening::Calm);
+        self.after(self.calm_at(), Happening::Calm);
         self.after(self.setting.lasts, Happening::End);
         while let Some(Reverse(entry)) = self.queue.pop() {
             self.now = entry.at;
@@ -194,6 +196,11 @@ impl World {
         if let Some(violation) = self.checker.broken().cloned() {
             self.tell(|_| format!("!!! {}: {}", violation.law, violation.what));
         }
+    }
+
+    /// From when on nothing goes wrong any more.
+    pub(crate) fn calm_at(&self) -> u64 {
+        self.setting.lasts - CALM - LATEST_COPY - 2 * self.setting.longest_ttl()
     }
 
     fn happen(&mut self, what: Happening) {
@@ -467,6 +474,7 @@ impl World {
             Some(Fault::ServerCrash) => self.crash_server(server),
             Some(Fault::ServerPause) => self.pause_server(server),
             Some(Fault::SecondServer) => self.start_second_server(),
+            Some(Fault::CopyPutBack) => self.put_back_copy(),
             Some(Fault::ClientCrash) => self.crash_client(client),
             Some(Fault::ClientPause) => self.pause_client(client),
             Some(Fault::Cut) => self.cut(client),

@@ -11,7 +11,9 @@ use std::ops::Bound;
 
 use leasehold_core::job::{Job, JobCommand, JobOutcome, Record};
 use leasehold_core::lease::{LossReason, REMEMBERED};
-use leasehold_core::{Command, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot, StoreTime};
+use leasehold_core::{
+    Command, Fence, Key, LeaseId, Outcome, Owner, Position, Published, Seq, Slot, StoreTime,
+};
 
 use crate::changes::{Changes, Ending, Known};
 use crate::{ENDINGS_KEPT, EVENTS_KEPT, Feed, Limits, MAX_EVENTS, Range, Standing, standing};
@@ -25,6 +27,24 @@ pub struct Counters {
     pub position: Position,
     /// At least the last sequence number of every key that was forgotten.
     pub seq_floor: Seq,
+}
+
+/// How far fences, positions and sequence numbers jump when a part of history may be missing: more grants than any
+/// store makes between a backup and its restore, and room for two million restores.
+pub const JUMP: u64 = 1 << 32;
+
+impl Counters {
+    /// Where they go on when a file is opened at this time of the wall clock, in milliseconds. Fences are at least that, so
+    /// that they grow although everything was put back to an earlier day. In a copy, a part of history may be missing: then
+    /// all numbers jump.
+    pub fn reopened(self, is_copy: bool, wall_clock: u64) -> Self {
+        let jump = if is_copy { JUMP } else { 0 };
+        Self {
+            last_fence: self.last_fence.max(wall_clock).saturating_add(jump).min(Fence::MAX.get()),
+            position: Position(self.position.0.saturating_add(jump)),
+            seq_floor: self.seq_floor.saturating_add(jump),
+        }
+    }
 }
 
 /// What is committed.
@@ -111,6 +131,11 @@ impl Resident {
         }
         resident.remember(endings);
         resident
+    }
+
+    /// The same state with these counters.
+    pub fn with_counters(self, counters: Counters) -> Self {
+        Self { counters, ..self }
     }
 
     #[inline]
@@ -393,5 +418,29 @@ impl Resident {
 fn count_leases(leases: &mut HashMap<Owner, i64>, slot: &Slot, change: i64) {
     if let Some(lease) = &slot.lease {
         *leases.entry(lease.owner.clone()).or_default() += change;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn law_02_a_copy_goes_on_far_ahead_and_every_file_after_the_wall_clock_up_to_the_last_fence() {
+        let last = Fence::MAX.get();
+        let cases = [
+            ((500, false, 1_000), 1_000),
+            ((2_000, false, 1_000), 2_000),
+            ((500, true, 1_000), 1_000 + JUMP),
+            ((2_000, true, 1_000), 2_000 + JUMP),
+            ((last - 1, true, 1_000), last),
+            ((500, false, u64::MAX), last),
+        ];
+        for ((last_fence, is_copy, wall_clock), expected) in cases {
+            let counters = Counters { last_fence, position: Position(7), seq_floor: 3 };
+            let after = counters.reopened(is_copy, wall_clock);
+            let jump = if is_copy { JUMP } else { 0 };
+            assert_eq!((after.last_fence, after.position.0, after.seq_floor), (expected, 7 + jump, 3 + jump));
+        }
     }
 }

@@ -51,4 +51,5 @@ caught! {
     reload_forgets_the_clock: ReloadForgetsTheClock,
     idle_clock_not_written: IdleClockNotWritten,
     epoch_not_compared: EpochNotCompared,
+    copy_repeats_fences: CopyRepeatsFences,
 }

@@ -6,9 +6,9 @@ use leasehold_core::job::Job;
 use leasehold_core::{Key, Published, Slot, StoreTime};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::file;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
+use super::{epoch, file};
 use crate::changes::Ending;
 use crate::clock::Clock;
 use crate::resident::{Resident, Staged};
@@ -39,15 +39,19 @@ impl SqliteDisk {
         for _ in 0..ATTEMPTS {
             let (mut db, found, resident) = load(path)?;
             let clock = resumed(&found, clock);
-            let (boot, in_use, epoch) = (String::new(), true, file::new_epoch());
-            let header = Header { boot, in_use, clock, epoch, ..found.clone() };
-            let begun =
-                begin_use(&mut db, &found, &header).map_err(|error| file::row_trouble(path, error))?;
-            if begun {
-                let path = path.to_owned();
-                let disk = Self { path, db, header, lock, replaced: false, commits: 0 };
-                return Ok((disk, Loaded { resident, clock }));
-            }
+            let is_copy = epoch::is_copy(path, found.epoch);
+            let begun = epoch::renew(path, (!is_copy).then_some(found.epoch), |epoch| {
+                let header = Header { boot: String::new(), in_use: true, clock, epoch, ..found.clone() };
+                begin_use(&mut db, &found, header, is_copy).map_err(|error| file::row_trouble(path, error))
+            })?;
+            let Some(header) = begun else { continue };
+            let resident = match is_copy {
+                true => load_rows(&db).map_err(|error| file::row_trouble(path, error))?.1,
+                false => resident.with_counters(header.counters),
+            };
+            let path = path.to_owned();
+            let disk = Self { path, db, header, lock, replaced: false, commits: 0 };
+            return Ok((disk, Loaded { resident, clock }));
         }
         Err(lock.replaced())
     }
@@ -135,26 +139,25 @@ impl Disk for SqliteDisk {
     }
 
     fn end(&mut self, clock: StoreTime) -> Result<()> {
-        self.header.clock = clock;
-        self.header.in_use = false;
         debug_assert!(self.lock.is_last(), "an exclusive store is alone");
-        match end_use(&self.db, &self.header) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.be_replaced()),
-            Err(error) => Err(file::trouble(&self.path, &error)),
-        }
+        let (db, path, old) = (&self.db, &self.path, self.header.epoch);
+        let ended = epoch::renew(path, Some(old), |epoch| {
+            let header = Header { clock, in_use: false, epoch, ..self.header.clone() };
+            end_use(db, old, &header).map_err(|error| file::trouble(path, &error))
+        })?;
+        ended.map_or_else(|| Err(self.be_replaced()), Ok)
     }
 }
 
-/// Writes the header for the last time and puts the file in order, if it is still this process's.
-fn end_use(db: &Connection, header: &Header) -> rusqlite::Result<bool> {
+/// Writes the header for the last time and puts the file in order, if its epoch is still this process's `own`.
+fn end_use(db: &Connection, own: u64, header: &Header) -> rusqlite::Result<Option<()>> {
     let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
-    if rows::read_epoch(&transaction)? != header.epoch {
-        return Ok(false);
+    if rows::read_epoch(&transaction)? != own {
+        return Ok(None);
     }
     rows::write_header(&transaction, header)?;
     transaction.commit()?;
-    file::end_orderly(db).map(|()| true)
+    file::end_orderly(db).map(Some)
 }
 
 fn write_slots(
@@ -267,16 +270,23 @@ fn resumed(header: &Header, clock: &dyn Clock) -> StoreTime {
 }
 
 /// Marks the file as in use, in the file itself and not only in its log: a mark without a log means that the log was
-/// lost. Drops the indexes that only shared mode needs. Answers whether the file was still as it had been `found`.
-fn begin_use(db: &mut Connection, found: &Header, header: &Header) -> std::result::Result<bool, RowError> {
+/// lost. Drops the indexes that only shared mode needs. Answers the header as it was written, if the file was still as it
+/// had been `found`.
+fn begin_use(
+    db: &mut Connection,
+    found: &Header,
+    mut header: Header,
+    is_copy: bool,
+) -> std::result::Result<Option<Header>, RowError> {
     file::begin_log(db)?;
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if rows::read_header(&transaction)? != *found {
-        return Ok(false);
+        return Ok(None);
     }
     super::shared::drop_indexes(&transaction)?;
-    rows::write_header(&transaction, header)?;
+    epoch::move_ahead(&transaction, &mut header, is_copy)?;
+    rows::write_header(&transaction, &header)?;
     transaction.commit()?;
     file::checkpoint(db)?;
-    Ok(true)
+    Ok(Some(header))
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 #[cfg(unix)]
@@ -174,11 +173,6 @@ pub(super) fn put_new(draft: &Path, path: &Path) -> Result<()> {
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::File::open(folder)?.sync_all()
-}
-
-/// A new epoch, made of the keys that the standard library draws for its hash maps. Never 0.
-pub(super) fn new_epoch() -> u64 {
-    RandomState::new().hash_one(unix_millis()) | 1
 }
 
 /// Opens a store for writing. The caller holds the mode lock.

@@ -12,6 +12,7 @@
 //! memory, so that several processes may work on the same file. The two refuse each other. Both obey the same laws.
 
 mod disk;
+mod epoch;
 mod exclusive;
 mod file;
 mod log;
@@ -30,7 +31,8 @@ use leasehold_core::{Command, JobCommand, Key, Position, StoreTime};
 use crate::clock::{Clock, SystemClock};
 use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 
-pub use upkeep::{Backup, Checked, JUMP, Repaired, backup, check, peek, repair, restore};
+pub use crate::resident::JUMP;
+pub use upkeep::{Backup, Checked, Repaired, backup, check, peek, repair, restore};
 
 /// How an embedded file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
-use super::{disk, file};
+use super::{disk, epoch, file};
 use crate::changes::{Changes, Known};
 use crate::clock::Clock;
 use crate::{
@@ -75,8 +75,7 @@ impl Shared {
         let mut db = file::connect(path)?;
         verify(&mut db).map_err(|error| file::row_trouble(path, error))?;
         file::begin_log(&db).map_err(|error| file::trouble(path, &error))?;
-        let (was_in_use, epoch) =
-            begin_use(&mut db, &lock, clock.as_ref()).map_err(|error| file::row_trouble(path, error))?;
+        let (was_in_use, epoch) = begin(path, &mut db, &lock, clock.as_ref())?;
         let epoch = AtomicU64::new(epoch);
         if !was_in_use {
             // Into the file itself, not only its log: see `Header::in_use`.
@@ -138,8 +137,8 @@ impl Drop for Open {
             return;
         }
         let db = self.lock();
-        let ended = end_use(&db, self.clock.as_ref());
-        if let Err(RowError::Sqlite(error)) = ended {
+        let ended = end_use(&self.path, &db, self.clock.as_ref());
+        if let Err(error) = ended {
             tracing::warn!(%error, path = %self.path.display(), "the store was closed, but its log could not be written back");
         }
     }
@@ -458,14 +457,33 @@ fn verify(db: &mut Connection) -> Result<(), RowError> {
     Ok(())
 }
 
-/// Marks the file as in use, ties the lease clock to this boot, and answers whether it was in use before, and its epoch.
-fn begin_use(db: &mut Connection, lock: &ModeLock, clock: &dyn Clock) -> Result<(bool, u64), RowError> {
+/// Begins to use the file; answers whether it was in use before, and its epoch. The first process gives it a new one.
+fn begin(path: &Path, db: &mut Connection, lock: &ModeLock, clock: &dyn Clock) -> Result<(bool, u64)> {
+    let trouble = |error| file::row_trouble(path, error);
+    if !lock.was_alone() {
+        return begin_use(db, None, clock).map_err(trouble);
+    }
+    let old = rows::read_header(db).map_err(trouble)?.epoch;
+    let is_copy = epoch::is_copy(path, old);
+    let begun = epoch::renew(path, (!is_copy).then_some(old), |epoch| {
+        begin_use(db, Some((epoch, is_copy)), clock).map(Some).map_err(trouble)
+    })?;
+    begun.ok_or_else(|| lock.replaced())
+}
+
+/// Marks the file as in use, and ties the lease clock to this boot. `alone` has the new epoch, and whether it is a copy.
+fn begin_use(
+    db: &mut Connection,
+    alone: Option<(u64, bool)>,
+    clock: &dyn Clock,
+) -> Result<(bool, u64), RowError> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut header = rows::read_header(&transaction)?;
     let was_in_use = header.in_use;
     header.in_use = true;
-    if lock.was_alone() {
-        header.epoch = file::new_epoch();
+    if let Some((epoch, is_copy)) = alone {
+        header.epoch = epoch;
+        epoch::move_ahead(&transaction, &mut header, is_copy)?;
     }
     if running_clock(&header, clock).is_none() {
         header.boot = clock.boot();
@@ -477,10 +495,15 @@ fn begin_use(db: &mut Connection, lock: &ModeLock, clock: &dyn Clock) -> Result<
     Ok((was_in_use, header.epoch))
 }
 
-fn end_use(db: &Connection, clock: &dyn Clock) -> Result<(), RowError> {
-    let mut header = rows::read_header(db)?;
+fn end_use(path: &Path, db: &Connection, clock: &dyn Clock) -> Result<()> {
+    let trouble = |error| file::row_trouble(path, error);
+    let mut header = rows::read_header(db).map_err(trouble)?;
     header.in_use = false;
     header.clock = running_clock(&header, clock).map_or(header.clock, |now| now.max(header.clock));
-    rows::write_header(db, &header)?;
-    Ok(file::end_orderly(db)?)
+    epoch::renew(path, Some(header.epoch), |epoch| {
+        let header = Header { epoch, ..header };
+        let ended = rows::write_header(db, &header).and_then(|()| file::end_orderly(db));
+        ended.map(Some).map_err(|error| file::trouble(path, &error))
+    })?;
+    Ok(())
 }

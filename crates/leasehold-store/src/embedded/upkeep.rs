@@ -7,19 +7,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::{Fence, Job, Key, Slot};
+use leasehold_core::{Job, Key, Slot};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
-use super::{Mode, disk, file, log, migrate, shared};
+use super::{Mode, disk, epoch, file, log, migrate, shared};
 use crate::changes::Ending;
 use crate::clock::unix_millis;
+use crate::resident::JUMP;
 use crate::{Error, Page, Range, Result, Retry};
-
-/// How far fences, positions and sequence numbers jump when a part of history may be missing: more grants than any
-/// store makes between a backup and its restore, and room for two million restores.
-pub const JUMP: u64 = 1 << 32;
 
 /// A page of the leases in the file, seen beside whoever is using it. Times are as of the last time it wrote its clock,
 /// at most a second ago.
@@ -169,7 +166,13 @@ fn copy_into(db: &Connection, schema: i64, draft: &Path) -> Result<()> {
     let mut header = rows::read_header(&copy).map_err(|error| file::row_trouble(draft, error))?;
     header.in_use = false;
     copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
-    rows::write_not_in_use(&copy, &header).map_err(trouble)?;
+    let written = if schema < migrate::WITH_EPOCH {
+        rows::write_not_in_use(&copy, &header)
+    } else {
+        header.epoch = epoch::unrecorded();
+        rows::write_header(&copy, &header)
+    };
+    written.map_err(trouble)?;
     drop(copy);
     let synced = fs::File::open(draft).and_then(|file| file.sync_all());
     synced.map_err(|error| file::io_trouble(draft, "made durable", &error))
@@ -379,10 +382,9 @@ fn replace(path: &Path, found: &Salvage, last_fence: u64, label: &str) -> Result
 fn moved_ahead(found: &Salvage, last_fence: u64) -> Header {
     let mut header = found.header.clone().unwrap_or_default();
     let last_seq = found.slots.iter().map(|(_, slot)| slot.seq).max().unwrap_or(0);
-    let counters = &mut header.counters;
-    counters.last_fence = last_fence.max(unix_millis()).saturating_add(JUMP).min(Fence::MAX.get());
-    counters.position.0 = counters.position.0.saturating_add(JUMP);
-    counters.seq_floor = counters.seq_floor.max(last_seq).saturating_add(JUMP);
+    header.counters.last_fence = last_fence;
+    header.counters.seq_floor = header.counters.seq_floor.max(last_seq);
+    header.counters = header.counters.reopened(true, unix_millis());
     header.clock = found.clock();
     header.boot.clear();
     header.slot_sums = 0;
@@ -411,5 +413,7 @@ fn swap(path: &Path, draft: &Path, label: &str) -> Result<Option<PathBuf>> {
     }
     let _ = fs::remove_file(file::beside(path, "-shm"));
     fs::rename(draft, path).and_then(|()| file::sync_folder(path)).map_err(failed)?;
+    // Its numbers are ahead already.
+    epoch::forget(path);
     Ok(kept_as)
 }

@@ -35,6 +35,8 @@ struct Scene {
     /// Lease ids that have ended, and the key of each.
     ended: Vec<(Key, Bid)>,
     last_fence: u64,
+    /// The epoch that is recorded beside the file.
+    record: Vec<u8>,
 }
 
 impl Scene {
@@ -51,12 +53,13 @@ impl Scene {
     fn crashed(mode: Mode, count: u64) -> Self {
         let mut found = Vec::new();
         let scene = Self::with(mode, count, |path, _| {
-            found = ["", "-wal"].map(|suffix| fs::read(beside(path, suffix)).unwrap()).to_vec();
+            found = ["", "-wal", ".epoch"].map(|suffix| fs::read(beside(path, suffix)).unwrap()).to_vec();
         });
-        for (suffix, bytes) in ["", "-wal"].iter().zip(found) {
+        for (suffix, bytes) in ["", "-wal", ".epoch"].iter().zip(found) {
             fs::write(beside(&scene.path, suffix), bytes).unwrap();
         }
-        scene
+        let record = fs::read(beside(&scene.path, ".epoch")).unwrap();
+        Self { record, ..scene }
     }
 
     fn with(mode: Mode, count: u64, at_the_end: impl FnOnce(&Path, &Embedded)) -> Self {
@@ -67,7 +70,8 @@ impl Scene {
         let (leases, ended, last_fence) = runtime().block_on(fill(&store, count));
         at_the_end(&path, &store);
         drop(store);
-        Self { folder, path, leases, jobs, ended, last_fence }
+        let record = fs::read(beside(&path, ".epoch")).unwrap();
+        Self { folder, path, leases, jobs, ended, last_fence, record }
     }
 
     fn other(&self, name: &str) -> PathBuf {
@@ -78,12 +82,13 @@ impl Scene {
         beside(&self.path, "-wal")
     }
 
-    /// Puts these bytes in the place of the file, with nothing beside it.
+    /// Puts these bytes in the place of the file, with nothing beside it but the record of its epoch: it is no copy.
     fn put(&self, bytes: &[u8]) {
         for suffix in ["-wal", "-shm", ".lock"] {
             let _ = fs::remove_file(beside(&self.path, suffix));
         }
         fs::write(&self.path, bytes).unwrap();
+        fs::write(beside(&self.path, ".epoch"), &self.record).unwrap();
     }
 
     /// Compares an open store with what is known, by every way of looking.
@@ -538,10 +543,10 @@ fn a_long_log_serves_whoever_looks_and_goes_with_an_orderly_end() {
         assert_eq!(copied.checked.leases, 120);
     });
     assert!(!scene.log().exists(), "an orderly end leaves one file");
-    for path in [scene.path.clone(), beside(&scene.path, ".copy")] {
-        let store = open(&path, Mode::Shared).unwrap();
-        runtime().block_on(scene.is_unchanged(&store)).unwrap();
-    }
+    let copied = embedded::peek(beside(&scene.path, ".copy"), &leasehold_store::Range::all()).unwrap();
+    assert_eq!(copied.slots, scene.leases);
+    let store = open(&scene.path, Mode::Shared).unwrap();
+    runtime().block_on(scene.is_unchanged(&store)).unwrap();
 }
 
 /// A crashed store, and all leases after each of its commands.
@@ -555,9 +560,10 @@ fn crashed_with_past(mode: Mode, count: u64) -> (Scene, Vec<Vec<(Key, Slot)>>) {
                 past.push(leases(store).await.unwrap());
             }
         });
-        files = ["", "-wal"].map(|suffix| fs::read(beside(path, suffix)).unwrap()).to_vec();
+        files = ["", "-wal", ".epoch"].map(|suffix| fs::read(beside(path, suffix)).unwrap()).to_vec();
     });
-    fs::write(&scene.path, &files[0]).unwrap();
+    let scene = Scene { record: files[2].clone(), ..scene };
+    scene.put(&files[0]);
     fs::write(scene.log(), &files[1]).unwrap();
     (scene, past)
 }
@@ -700,8 +706,8 @@ fn every_file_is_private() {
         let made: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(
             made.len(),
-            5,
-            "the file, its log, the log's index, the lock, the backup, and no draft: {made:?}"
+            6,
+            "the file, its log, the log's index, the lock, the epoch, the backup, and no draft: {made:?}"
         );
         made.iter().for_each(|path| assert_private(path));
     }
@@ -726,8 +732,7 @@ async fn a_backup_of_a_busy_store_is_one_moment() {
                 tokio::task::spawn_blocking(move || embedded::backup(from, to)).await.unwrap().unwrap();
             assert_eq!(copied.checked.problems, [""; 0]);
             assert_private(&target);
-            let copy = Embedded::open(&target).unwrap();
-            last = copy.list(&leasehold_store::Range::all()).await.unwrap().position.0;
+            last = embedded::peek(&target, &leasehold_store::Range::all()).unwrap().position.0;
             assert!(copied.checked.events as u64 == last, "the events and the counters are of one moment");
         }
         busy.abort();

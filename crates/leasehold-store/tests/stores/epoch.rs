@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Command, Outcome};
-use leasehold_store::clock::ManualClock;
-use leasehold_store::{Embedded, Error, JobStore, Mode, Store, embedded};
+use leasehold_core::{Command, Outcome, Position};
+use leasehold_store::clock::{ManualClock, unix_millis};
+use leasehold_store::{Embedded, Error, Feed, JobStore, Mode, Store, embedded};
 
 use crate::harness::{acquire, beside, bid, key, leases, must_acquire, wait_for};
 
@@ -92,4 +92,87 @@ async fn a_lock_file_that_was_deleted_is_made_anew_by_the_program_that_has_the_f
     });
     let granted = acquire(&store, &key("plan"), &bid("anna", 1, TTL)).await;
     assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
+}
+
+/// Copies the file and its log, and what is beside them if there is anything, as `cp` would.
+fn copy(from: &Path, to: &Path, suffixes: &[&str]) {
+    for suffix in suffixes {
+        match fs::copy(beside(from, suffix), beside(to, suffix)) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{suffix}: {error}"),
+        }
+    }
+}
+
+async fn next_fence(store: &Embedded, id: u64) -> u64 {
+    must_acquire(store, &key(&format!("job-{id}")), &bid("anna", id, TTL)).await.fence.get()
+}
+
+/// How a file can be put back to what it was before.
+#[derive(Clone, Copy, Debug)]
+enum PutBack {
+    /// A copy of the closed file.
+    Closed,
+    /// A copy of the file while it was open, with its log.
+    Open,
+    /// A backup by `leasehold store backup`, put in place with `cp` instead of `leasehold store restore`.
+    Backup,
+    /// Everything that belongs to the closed file, as a snapshot of the whole machine would.
+    Everything,
+}
+
+#[tokio::test]
+async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
+    // `leases.db` was copied with `cp`, the server went on and granted leases, and then the copy was put back with `cp`,
+    // without `leasehold store restore`. The server started without a word and gave out the same fences once more: what
+    // they protect could not tell the old holders from the new ones.
+    let ways = [PutBack::Closed, PutBack::Open, PutBack::Backup, PutBack::Everything];
+    for (way, mode) in ways.into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, saved) = (folder.path().join("leases.db"), folder.path().join("saved.db"));
+        let clock = Arc::new(ManualClock::default());
+        let store = open(&path, mode, &clock).unwrap();
+        next_fence(&store, 0).await;
+        match way {
+            PutBack::Open => copy(&path, &saved, &["", "-wal"]),
+            PutBack::Backup => drop(embedded::backup(&path, &saved).unwrap()),
+            PutBack::Closed | PutBack::Everything => {}
+        }
+        let store = match way {
+            PutBack::Closed | PutBack::Everything => {
+                drop(store);
+                copy(&path, &saved, &["", ".epoch"]);
+                open(&path, mode, &clock).unwrap()
+            }
+            PutBack::Open | PutBack::Backup => store,
+        };
+        let mut last = 0;
+        for id in 1..=20 {
+            last = next_fence(&store, id).await;
+        }
+        drop(store);
+        let put_back: &[&str] = match way {
+            PutBack::Closed | PutBack::Backup => &[""],
+            PutBack::Open => &["", "-wal"],
+            PutBack::Everything => &["", ".epoch"],
+        };
+        copy(&saved, &path, put_back);
+        if matches!(way, PutBack::Everything) {
+            // Nothing but the time is different now; there are fewer than a thousand grants a second.
+            wait_for("the time to pass", || (unix_millis() > last).then_some(()));
+        }
+        let store = open(&path, mode, &clock).unwrap();
+        let next = next_fence(&store, 21).await;
+        assert!(next > last, "{way:?} {mode:?}: {next} after {last}");
+        assert!(next < 1 << 53, "{way:?} {mode:?}: {next}");
+        let jumped = next > last + (1 << 32) - 1_000_000;
+        assert_eq!(jumped, !matches!(way, PutBack::Everything), "{way:?} {mode:?}: {next} after {last}");
+        assert!(matches!(store.events(Position(3), 10).await.unwrap(), Feed::Gap { .. }) || !jumped);
+        drop(store);
+        assert_eq!(embedded::check(&path).unwrap().problems, Vec::<String>::new());
+        // That was once: from now on it is a file like any other.
+        let store = open(&path, mode, &clock).unwrap();
+        let after = next_fence(&store, 22).await;
+        assert!(after > next && after - next < 1 << 31, "{way:?} {mode:?}: {after} after {next}");
+    }
 }

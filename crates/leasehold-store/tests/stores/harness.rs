@@ -95,7 +95,7 @@ impl EmbeddedHarness {
             (state.path.clone(), state.lives)
         };
         let copy = self.folder.path().join(format!("crashed-{lives}.db"));
-        for suffix in ["", "-wal"] {
+        for suffix in ["", "-wal", ".epoch"] {
             std::fs::copy(beside(&path, suffix), beside(&copy, suffix)).unwrap();
         }
         self.close();
