@@ -57,6 +57,11 @@ impl Key {
     /// The longest door, in bytes.
     pub const MAX_DOOR_BYTES: usize = 16;
 
+    /// The one key of a project folder. It is not parsed: a page would load the parser for nothing.
+    pub fn of_project_folder() -> Self {
+        Self("project/folder".into())
+    }
+
     /// Reads a key, or says which rule it breaks.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let refuse = |rule: String, fix: String| Err(Invalid::new("key", text, rule, fix));
@@ -642,6 +647,8 @@ mod tests {
 
     #[test]
     fn a_key_carries_its_door() {
+        let project = Key::of_project_folder();
+        assert_eq!(Key::parse("project/folder").unwrap(), project);
         let key = Key::parse("job/analyses/42").unwrap();
         assert_eq!((key.door(), key.name()), ("job", "analyses/42"));
         assert!(Key::parse("doc/会議の議事録").is_ok());

@@ -381,7 +381,7 @@ impl<'a> Deciding<'a> {
     fn ask(&self, command: &Command) -> lease::Decision {
         let context =
             Context { now: self.now, last_fence: self.last_fence, remembered: None, owner_is_full: false };
-        lease::decide(&key(), &self.slot, command, &context)
+        lease::decide(&Key::of_project_folder(), &self.slot, command, &context)
     }
 
     fn write(&self, lease: &Lease, held: bool) -> IoStep {
@@ -424,9 +424,4 @@ impl Holder {
             until: lease.expires_at,
         }
     }
-}
-
-fn key() -> Key {
-    // `expect` would bring the means to show the error, which is part of what a page has to load.
-    Key::parse("project/folder").unwrap_or_else(|_| unreachable!("a constant that parses"))
 }
