@@ -68,9 +68,10 @@ async fn events_after(inner: &Inner, after: Position, limit: usize) -> TroubleRe
     let position = i64::try_from(after.0).unwrap_or(i64::MAX);
     let limit = limit.clamp(1, MAX_EVENTS) as i64;
     let params: [Param<'_>; 2] = [(&position, Type::INT8), (&limit, Type::INT8)];
+    let sent = inner.steps.own();
     let found = connect::look(inner, &sql, &params).await?;
     let first = found.first().ok_or_else(|| Trouble::bad_row("leasehold.store"))?;
-    let newest = Header::from_row(inner, first)?.position;
+    let newest = Header::from_row(inner, sent, first)?.position;
     let oldest: Option<i64> = first.try_get(HEADER_COLUMNS)?;
     match standing(after, oldest.map(|oldest| Position(oldest.cast_unsigned())), newest) {
         Standing::UpToDate => Ok(None),

@@ -8,6 +8,7 @@ mod connect;
 mod feed;
 mod rows;
 mod schema;
+mod steps;
 mod tidy;
 mod tls;
 mod trouble;
@@ -25,9 +26,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::changes::Known;
+use crate::clock::{Clock, SystemClock};
 use crate::jitter;
 use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 use connect::Param;
+use steps::Steps;
 use trouble::{Next, Trouble, TroubleResult};
 use turn::{CLOCK, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
 
@@ -40,15 +43,23 @@ const SETTLED_AT_ONCE: usize = 250;
 const WORK_OF_A_LOOK: u64 = 20;
 
 /// How to open a PostgreSQL store.
-#[derive(Default)]
 pub struct Options {
     limits: Limits,
+    clock: Arc<dyn Clock>,
 }
 
 impl Options {
     /// The limits that somebody may want to change.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Another clock of this process than the machine's, that only a test moves. It decides nothing: it is what steps of the
+    /// database's clock are noticed by.
+    #[doc(hidden)]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -62,6 +73,7 @@ impl Options {
             ready: OnceCell::new(),
             ears: feed::Ears::new(url)?,
             work: AtomicU64::new(0),
+            steps: Steps::new(self.clock),
         };
         Ok(Postgres(Arc::new(inner)))
     }
@@ -78,7 +90,7 @@ impl Postgres {
 
     /// The ways to open one.
     pub fn options() -> Options {
-        Options::default()
+        Options { limits: Limits::default(), clock: Arc::new(SystemClock) }
     }
 
     /// Notes that something was done, and tidies up now and then.
@@ -107,6 +119,7 @@ struct Inner {
     ears: feed::Ears,
     /// What was done since the store was opened, for [`Postgres::worked`].
     work: AtomicU64,
+    steps: Steps,
 }
 
 impl Inner {
@@ -127,9 +140,12 @@ impl Inner {
             };
             let wait = retries.failed().filter(|_| trouble.next != Next::Tell);
             let Some(wait) = wait else { return Err(trouble.error) };
-            if trouble.next == Next::TieClock {
-                turn::tie_clock(self).await.map_err(|trouble| trouble.error)?;
-            }
+            let mended = match trouble.next {
+                Next::TieClock => turn::tie_clock(self).await,
+                Next::HoldClock(ahead) => turn::hold_clock(self, ahead).await,
+                Next::Tell | Next::TryAgain => Ok(()),
+            };
+            mended.map_err(|trouble| trouble.error)?;
             tokio::time::sleep(wait).await;
         }
     }
@@ -151,8 +167,9 @@ impl Inner {
              LEFT JOIN leasehold.slot k ON k.key = $1"
         );
         let key = key.as_str();
+        let sent = self.steps.own();
         let row = self.look_for_one(&sql, &[(&key, Type::TEXT)]).await?;
-        let header = Header::from_row(self, &row)?;
+        let header = Header::from_row(self, sent, &row)?;
         let slot: Option<&str> = row.try_get(HEADER_COLUMNS)?;
         let slot = slot.map(rows::slot_from).transpose()?;
         let slot = slot.map_or_else(|| Slot::unknown(header.seq_floor), |(_, slot)| slot);
@@ -170,9 +187,10 @@ impl Inner {
         let (prefix, after) = (range.prefix.as_str(), range.after.as_ref().map_or("", Key::as_str));
         let one_more = limit as i64 + 1;
         let params: [Param<'_>; 3] = [(&prefix, Type::TEXT), (&after, Type::TEXT), (&one_more, Type::INT8)];
+        let sent = self.steps.own();
         let found = connect::look(self, &sql, &params).await?;
         let first = found.first().ok_or_else(|| Trouble::bad_row("leasehold.store"))?;
-        let header = Header::from_row(self, first)?;
+        let header = Header::from_row(self, sent, first)?;
         let mut slots = Vec::new();
         for row in &found {
             let Some(text) = row.try_get::<_, Option<&str>>(HEADER_COLUMNS)? else { break };
@@ -194,10 +212,11 @@ impl Inner {
             "WITH {CLOCK} SELECT {HEADER}, (SELECT min(due_at) FROM leasehold.slot WHERE due_at IS NOT NULL) \
              FROM clock, leasehold.store s"
         );
+        let sent = self.steps.own();
         let row = self.look_for_one(&sql, &[]).await?;
         let due: Option<i64> = row.try_get(HEADER_COLUMNS)?;
         let due = due.map(|due| StoreTime::from_millis(due.cast_unsigned()));
-        Ok((Header::from_row(self, &row)?.now, due))
+        Ok((Header::from_row(self, sent, &row)?.now, due))
     }
 
     /// Settles keys that nobody else is working on; answers on how many something was due.

@@ -5,6 +5,7 @@ use tokio_postgres::error::DbError;
 
 use super::connect::{CONNECTIONS, Phase};
 use super::tls::is_certificate_refused;
+use super::turn::Ahead;
 use crate::error::with_causes;
 use crate::{Error, Retry};
 
@@ -24,6 +25,8 @@ pub(super) enum Next {
     TryAgain,
     /// Tie the lease clock to the database's, which went back, and try again.
     TieClock,
+    /// Take off the lease clock what it is ahead, and try again.
+    HoldClock(Ahead),
 }
 
 pub(super) type TroubleResult<T> = Result<T, Trouble>;
@@ -54,6 +57,11 @@ impl Trouble {
     pub(super) fn clock_went_back() -> Self {
         let what = "the database's clock went back".to_owned();
         Self { error: Error::Unavailable { what, retry: Retry::Safe }, next: Next::TieClock }
+    }
+
+    pub(super) fn clock_went_ahead(ahead: Ahead) -> Self {
+        let what = "the database's clock went ahead".to_owned();
+        Self { error: Error::Unavailable { what, retry: Retry::Safe }, next: Next::HoldClock(ahead) }
     }
 
     pub(super) fn bad_row(what: &str) -> Self {

@@ -53,7 +53,8 @@ pub(super) const NOW: &str = "greatest(clock.raw + s.clock_offset, s.clock)";
 /// The lease clock is the database's clock plus an offset. It never falls behind `clock`, the time of the last event:
 /// when the database's clock goes back, or another machine takes over whose clock is behind, the offset grows so that
 /// time goes on from there. An offset rather than a mere limit: with that, time would stand still for as long as the
-/// clock went back, and nothing would ever expire.
+/// clock went back, and nothing would ever expire. What the database's clock is set ahead is taken off the offset: see
+/// `steps.rs`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) position: Position,
@@ -63,12 +64,27 @@ pub(super) struct Header {
     is_behind: bool,
 }
 
+/// How far the lease clock is ahead, and the offset that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ahead {
+    by: u64,
+    offset: i64,
+}
+
 impl Header {
-    pub(super) fn from_row(inner: &Inner, row: &Row) -> TroubleResult<Self> {
+    /// The header in a row that was asked for after the moment `sent`, on this process's clock.
+    pub(super) fn from_row(inner: &Inner, sent: u64, row: &Row) -> TroubleResult<Self> {
         let number = |index| row.try_get::<_, i64>(index);
         schema::check_version(inner, number(0)?)?;
-        let (clock, running) = (number(4)?, number(6)?.saturating_add(number(5)?));
+        let (clock, offset) = (number(4)?, number(5)?);
+        let running = number(6)?.saturating_add(offset);
         let now = running.max(clock).cast_unsigned();
+        // It cannot be held back further than to the last event.
+        if let Some(by) = inner.steps.look(now, sent)
+            && running > clock
+        {
+            return Err(Trouble::clock_went_ahead(Ahead { by, offset }));
+        }
         Ok(Self {
             position: Position(number(1)?.cast_unsigned()),
             seq_floor: number(2)?.cast_unsigned(),
@@ -82,6 +98,23 @@ impl Header {
     pub(super) fn changes(&self) -> Changes {
         Changes::new(self.now, self.last_fence)
     }
+}
+
+/// Takes off the lease clock what it is ahead, unless another process was faster.
+pub(super) async fn hold_clock(inner: &Inner, ahead: Ahead) -> TroubleResult<()> {
+    let sql = "UPDATE leasehold.store SET clock_offset = clock_offset - $1 WHERE clock_offset = $2";
+    let by = ahead.by.cast_signed();
+    let params: [Param<'_>; 2] = [(&by, Type::INT8), (&ahead.offset, Type::INT8)];
+    let connection = Connection::new(inner).await?;
+    let db = connection.get()?;
+    connect::timely(async { Ok(db.query_typed(sql, &params).await?) }, Phase::Before).await?;
+    connection.keep();
+    tracing::warn!(
+        database = inner.shown,
+        by,
+        "the database's clock was set ahead; the lease clock does not follow"
+    );
+    Ok(())
 }
 
 /// Ties the lease clock to the database's anew, if that one went back.
@@ -108,6 +141,8 @@ pub(super) async fn tie_clock(inner: &Inner) -> TroubleResult<()> {
 pub(super) struct Turn<'a> {
     inner: &'a Inner,
     connection: Connection,
+    /// When it was begun, on this process's clock.
+    sent: u64,
 }
 
 /// What a decision on one key needs.
@@ -127,9 +162,14 @@ impl Found {
 }
 
 impl<'a> Turn<'a> {
+    async fn new(inner: &'a Inner) -> TroubleResult<Self> {
+        let sent = inner.steps.own();
+        Ok(Self { inner, connection: Connection::new(inner).await?, sent })
+    }
+
     /// Decides one command.
     pub(super) async fn apply(inner: &'a Inner, key: &Key, command: &Command) -> TroubleResult<Applied> {
-        let turn = Self { inner, connection: Connection::new(inner).await? };
+        let turn = Self::new(inner).await?;
         let found = turn.lock_and_read(key, command.lease_id(), command.bidder(), false).await?;
         let mut changes = found.header.changes();
         let outcome = changes.decide(key, &found.record.slot, command, found.known(inner));
@@ -143,7 +183,7 @@ impl<'a> Turn<'a> {
         key: &Key,
         command: &JobCommand,
     ) -> TroubleResult<JobApplied> {
-        let turn = Self { inner, connection: Connection::new(inner).await? };
+        let turn = Self::new(inner).await?;
         let found = turn.lock_and_read(key, command.lease_id(), command.bidder(), true).await?;
         let mut changes = found.header.changes();
         let (outcome, record) = changes.decide_job(key, &found.record, command, found.known(inner));
@@ -157,7 +197,7 @@ impl<'a> Turn<'a> {
         sql: &str,
         params: &[Param<'_>],
     ) -> TroubleResult<(Self, Vec<Row>)> {
-        let turn = Self { inner, connection: Connection::new(inner).await? };
+        let turn = Self::new(inner).await?;
         let db = turn.connection.get()?;
         let begun = async {
             let (begun, rows) = tokio::join!(biased; db.batch_execute(BEGIN), db.query_typed(sql, params));
@@ -218,7 +258,7 @@ impl<'a> Turn<'a> {
 
     /// The header in a row, if a decision can be made on it.
     fn header(&self, row: &Row) -> TroubleResult<Header> {
-        let header = Header::from_row(self.inner, row)?;
+        let header = Header::from_row(self.inner, self.sent, row)?;
         if header.is_behind { Err(Trouble::clock_went_back()) } else { Ok(header) }
     }
 

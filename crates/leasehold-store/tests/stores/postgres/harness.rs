@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_store::clock::ManualClock;
 use leasehold_store::conformance::{Harness, JobHarness, Restart};
 use leasehold_store::{JobStore, Postgres, PostgresUrl, Store};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
@@ -27,6 +28,8 @@ pub struct PostgresHarness {
     way: Way,
     state: Mutex<State>,
     clock_setter: tokio::sync::Mutex<Option<Client>>,
+    /// The clock of the servers' machines, on which as much time passes as on the database's.
+    clock: Arc<ManualClock>,
 }
 
 struct State {
@@ -52,7 +55,8 @@ impl PostgresHarness {
         let in_use = Some(in_use);
         let database = server.create_database().await;
         let state = Mutex::new(State { database, store: None, in_use });
-        let harness = Self { server, way, state, clock_setter: tokio::sync::Mutex::default() };
+        let (clock_setter, clock) = (tokio::sync::Mutex::default(), Arc::default());
+        let harness = Self { server, way, state, clock_setter, clock };
         let store = harness.another();
         // Makes the tables.
         store.now().await.unwrap();
@@ -83,7 +87,11 @@ impl PostgresHarness {
 
     /// Another server's store on the same database.
     pub fn another(&self) -> Postgres {
-        Postgres::options().limits(LIMITS).open(&PostgresUrl::parse(&self.url()).unwrap()).unwrap()
+        Postgres::options()
+            .limits(LIMITS)
+            .clock(self.clock.clone())
+            .open(&PostgresUrl::parse(&self.url()).unwrap())
+            .unwrap()
     }
 
     /// A connection past the store, straight to the database.
@@ -94,6 +102,11 @@ impl PostgresHarness {
     /// Moves the database's clock back.
     pub async fn turn_back(&self, by: Duration) {
         self.move_clock(-i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    /// Moves the database's clock ahead, while no time passes.
+    pub async fn step_ahead(&self, by: Duration) {
+        self.move_clock(i64::try_from(by.as_millis()).unwrap()).await;
     }
 
     async fn move_clock(&self, millis: i64) {
@@ -147,6 +160,7 @@ impl JobHarness for PostgresHarness {
 
     async fn advance(&self, by: Duration) {
         if !by.is_zero() {
+            self.clock.advance(by);
             self.move_clock(i64::try_from(by.as_millis()).unwrap()).await;
         }
     }
