@@ -2,180 +2,236 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 724824120;
+export const FINGERPRINT = 2978227268;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
 
-/** The names of the files of the lock; a fence follows the last one. */
-export const FILES = { lock: '.lock', temporary: '.lock.tmp', guard: '.lock.guard', held: '.lock.held.' } as const;
+/** The names of the files of the lock; something follows the last two. */
+export const FILES = { lock: '.lock', temporary: '.lock.tmp', guard: '.lock.guard', held: '.lock.held.', draft: '.lock.draft.' } as const;
 
-/** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */
+/** The names of the fields of every request, in the order in which they are sent. */
 export const REQUESTS = {
-  /** Makes a machine for a project; the answer says its number. The four seeds are random, of 32 bits. */
-  open: {
-    owner: 'text',
-    root: 'text',
-    lockName: 'text',
-    folder: ['guarded', 'advisory', 'absent'],
-    why: 'text?',
-    seedA: 'small',
-    seedB: 'small',
-    seedC: 'small',
-    seedD: 'small',
-  },
-  /** Forgets a machine. */
-  close: {},
-  /** Gets the project, or says why not. */
-  acquire: {
-    call: 'small',
-    options: {
-      profile: 'text?',
-      maxWaitMs: 'number?',
-      webLockTimeoutMs: 'number?',
-      initialDelayMs: 'number?',
-      maxDelayMs: 'number?',
-      multiplier: 'number?',
-      maxAttempts: 'number?',
-      ttlMs: 'number?',
-      heartbeatIntervalMs: 'number?',
-      preferredStrategy: 'text?',
-      reentrant: 'flag',
-      autoResume: 'flag?',
-      allowAdvisory: 'flag',
-      acceptClockSkew: 'flag',
-      label: 'text?',
-    },
-  },
-  /** Takes the project from its holder, if that is still the one with the fence `seen`. */
-  takeOver: {
-    call: 'small',
-    options: {
-      profile: 'text?',
-      maxWaitMs: 'number?',
-      webLockTimeoutMs: 'number?',
-      initialDelayMs: 'number?',
-      maxDelayMs: 'number?',
-      multiplier: 'number?',
-      maxAttempts: 'number?',
-      ttlMs: 'number?',
-      heartbeatIntervalMs: 'number?',
-      preferredStrategy: 'text?',
-      reentrant: 'flag',
-      autoResume: 'flag?',
-      allowAdvisory: 'flag',
-      acceptClockSkew: 'flag',
-      label: 'text?',
-    },
-    seen: 'whole?',
-    reason: 'text?',
-  },
-  /** Looks who has the project. */
-  look: {
-    call: 'small',
-  },
-  /** Keeps the project for longer. */
-  renew: {
-    call: 'small',
-    leaseId: 'text',
-    extendByMs: 'number?',
-  },
-  /** Gives the project back. */
-  release: {
-    call: 'small',
-    leaseId: 'text',
-    force: 'flag',
-    reason: 'text?',
-  },
-  /** Gives up a call that has not been answered. */
-  abort: {
-    call: 'small',
-  },
-  /** Looks again whether the project is free. */
-  refresh: {},
-  /** May the holder of this lease save under this path? Asked before the file is prepared. */
-  claim: {
-    leaseId: 'text',
-    fence: 'whole',
-    path: 'text',
-  },
-  /** Lets the file that was prepared take its place, if the lease is still good. */
-  save: {
-    call: 'small',
-    leaseId: 'text',
-    fence: 'whole',
-  },
-  /** The time of the last answer's `timeoutMs` has come. */
-  timeout: {},
-  /** The page is about to be frozen. */
-  frozen: {},
-  /** The page is back. */
-  resumed: {},
-  /** The page was hidden, or is seen again. */
-  hidden: {
-    hidden: 'flag',
-  },
-  /** What became of the Web Lock. */
-  webLock: {
-    ticket: 'small',
-    result: ['granted', 'unsupported', 'denied', 'stolen'],
-    said: 'text',
-  },
-  /** What another tab said. */
-  news: {
-    fence: 'whole',
-    owner: 'text?',
-    why: 'text?',
-  },
-  /** The step was done. This and the following report the step that the effect `io` asked for. */
-  ioDone: {},
-  /** The step failed. */
-  ioFailed: {
-    said: 'text',
-  },
-  /** Another tab has the guard open. */
-  guardBusy: {},
-  /** There is no guard to look under. */
-  guardAbsent: {},
-  /** The text of the guard. */
-  guardRead: {
-    text: 'text',
-  },
-  /** There is no `.lock`. */
-  lockMissing: {},
-  /** `.lock` has these members. */
-  lockRead: {
-    modified: 'whole',
-    lock: {
-      version: 'json',
-      leaseId: 'json',
-      owner: 'json',
-      label: 'json',
-      acquiredAt: 'json',
-      updatedAt: 'json',
-      ttlSeconds: 'json',
-      expiresAt: 'json',
-      fence: 'json',
-      seq: 'json',
-      held: 'json',
-    },
-  },
-  /** `.lock` is no JSON object. */
-  lockDamaged: {
-    modified: 'whole',
-  },
-  /** `.lock` cannot be read. */
-  lockUnreadable: {
-    modified: 'whole?',
-    said: 'text',
-  },
-  /** The held file is closed, open in some tab, or nobody knows. */
-  heldProbed: {
-    held: ['unknown', 'free', 'busy'],
-  },
+  open: 'owner root lockName folder why seedA seedB seedC seedD',
+  close: '',
+  acquire: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label',
+  takeOver: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label seen reason',
+  look: 'call',
+  renew: 'call leaseId extendByMs',
+  release: 'call leaseId force reason',
+  abort: 'call',
+  refresh: '',
+  claim: 'leaseId fence path',
+  save: 'call leaseId fence path version base overwrite',
+  saw: 'path version',
+  unsaved: 'path version',
+  timeout: '',
+  frozen: '',
+  resumed: '',
+  hidden: 'hidden',
+  webLock: 'ticket result said',
+  news: 'fence owner why',
+  ioDone: '',
+  ioFailed: 'said',
+  guardBusy: '',
+  guardAbsent: '',
+  guardRead: 'text',
+  lockMissing: '',
+  lockRead: 'modified version leaseId owner label acquiredAt updatedAt ttlSeconds expiresAt fence seq held',
+  lockDamaged: 'modified',
+  lockUnreadable: 'modified said',
+  heldProbed: 'held',
+  versionRead: 'version',
 } as const;
 
-export type ErrorCode = 'acquire-denied' | 'acquire-timeout' | 'fallback-conflict' | 'fallback-open-failed' | 'fallback-read-failed' | 'fallback-write-failed' | 'lease-expired' | 'lease-mismatch' | 'lease-stale' | 'release-failed' | 'renew-failed' | 'web-lock-aborted' | 'web-lock-unavailable' | 'web-lock-unsupported';
+/** The same with the types of the fields. */
+export interface Requests {
+  /** Makes a machine for a project; the answer says its number. The four seeds are random, of 32 bits. */
+  readonly open: {
+    readonly owner: string;
+    readonly root: string;
+    readonly lockName: string;
+    readonly folder: 'guarded' | 'advisory' | 'absent';
+    readonly why?: string | undefined;
+    readonly seedA: number;
+    readonly seedB: number;
+    readonly seedC: number;
+    readonly seedD: number;
+  };
+  /** Forgets a machine. */
+  readonly close: {
+  };
+  /** Gets the project, or says why not. */
+  readonly acquire: {
+    readonly call: number;
+    readonly profile?: string | undefined;
+    readonly maxWaitMs?: number | undefined;
+    readonly webLockTimeoutMs?: number | undefined;
+    readonly initialDelayMs?: number | undefined;
+    readonly maxDelayMs?: number | undefined;
+    readonly multiplier?: number | undefined;
+    readonly maxAttempts?: number | undefined;
+    readonly ttlMs?: number | undefined;
+    readonly heartbeatIntervalMs?: number | undefined;
+    readonly preferredStrategy?: string | undefined;
+    readonly reentrant: boolean;
+    readonly autoResume?: boolean | undefined;
+    readonly allowAdvisory: boolean;
+    readonly acceptClockSkew: boolean;
+    readonly label?: string | undefined;
+  };
+  /** Takes the project from its holder, if that is still the one with the fence `seen`. */
+  readonly takeOver: {
+    readonly call: number;
+    readonly profile?: string | undefined;
+    readonly maxWaitMs?: number | undefined;
+    readonly webLockTimeoutMs?: number | undefined;
+    readonly initialDelayMs?: number | undefined;
+    readonly maxDelayMs?: number | undefined;
+    readonly multiplier?: number | undefined;
+    readonly maxAttempts?: number | undefined;
+    readonly ttlMs?: number | undefined;
+    readonly heartbeatIntervalMs?: number | undefined;
+    readonly preferredStrategy?: string | undefined;
+    readonly reentrant: boolean;
+    readonly autoResume?: boolean | undefined;
+    readonly allowAdvisory: boolean;
+    readonly acceptClockSkew: boolean;
+    readonly label?: string | undefined;
+    readonly seen?: number | undefined;
+    readonly reason?: string | undefined;
+  };
+  /** Looks who has the project. */
+  readonly look: {
+    readonly call: number;
+  };
+  /** Keeps the project for longer. */
+  readonly renew: {
+    readonly call: number;
+    readonly leaseId: string;
+    readonly extendByMs?: number | undefined;
+  };
+  /** Gives the project back. */
+  readonly release: {
+    readonly call: number;
+    readonly leaseId: string;
+    readonly force: boolean;
+    readonly reason?: string | undefined;
+  };
+  /** Gives up a call that has not been answered. */
+  readonly abort: {
+    readonly call: number;
+  };
+  /** Looks again whether the project is free. */
+  readonly refresh: {
+  };
+  /** May the holder of this lease save under this path? Asked before the file is prepared. */
+  readonly claim: {
+    readonly leaseId: string;
+    readonly fence: number;
+    readonly path: string;
+  };
+  /** Lets the file that was prepared, whose hash is `version`, take its place, if the lease is still good and the file there has
+   * the version `base`: the one that this tab last read or wrote when left out, no file when empty. */
+  readonly save: {
+    readonly call: number;
+    readonly leaseId: string;
+    readonly fence: number;
+    readonly path: string;
+    readonly version: string;
+    readonly base?: string | undefined;
+    readonly overwrite: boolean;
+  };
+  /** The application has read this version of a file; empty for no file. */
+  readonly saw: {
+    readonly path: string;
+    readonly version: string;
+  };
+  /** Which version was the content with this hash made from? The answer has no `base` if this tab has just read or written it. */
+  readonly unsaved: {
+    readonly path: string;
+    readonly version: string;
+  };
+  /** The time of the last answer's `timeoutMs` has come. */
+  readonly timeout: {
+  };
+  /** The page is about to be frozen. */
+  readonly frozen: {
+  };
+  /** The page is back. */
+  readonly resumed: {
+  };
+  /** The page was hidden, or is seen again. */
+  readonly hidden: {
+    readonly hidden: boolean;
+  };
+  /** What became of the Web Lock. */
+  readonly webLock: {
+    readonly ticket: number;
+    readonly result: 'granted' | 'unsupported' | 'denied' | 'stolen';
+    readonly said: string;
+  };
+  /** What another tab said. */
+  readonly news: {
+    readonly fence: number;
+    readonly owner?: string | undefined;
+    readonly why?: string | undefined;
+  };
+  /** The step was done. This and the following report the step that the effect `io` asked for. */
+  readonly ioDone: {
+  };
+  /** The step failed. */
+  readonly ioFailed: {
+    readonly said: string;
+  };
+  /** Another tab has the guard open. */
+  readonly guardBusy: {
+  };
+  /** There is no guard to look under. */
+  readonly guardAbsent: {
+  };
+  /** The text of the guard. */
+  readonly guardRead: {
+    readonly text: string;
+  };
+  /** There is no `.lock`. */
+  readonly lockMissing: {
+  };
+  /** `.lock` has these members. */
+  readonly lockRead: {
+    readonly modified: number;
+    readonly version?: string | number | boolean | object | undefined;
+    readonly leaseId?: string | number | boolean | object | undefined;
+    readonly owner?: string | number | boolean | object | undefined;
+    readonly label?: string | number | boolean | object | undefined;
+    readonly acquiredAt?: string | number | boolean | object | undefined;
+    readonly updatedAt?: string | number | boolean | object | undefined;
+    readonly ttlSeconds?: string | number | boolean | object | undefined;
+    readonly expiresAt?: string | number | boolean | object | undefined;
+    readonly fence?: string | number | boolean | object | undefined;
+    readonly seq?: string | number | boolean | object | undefined;
+    readonly held?: string | number | boolean | object | undefined;
+  };
+  /** `.lock` is no JSON object. */
+  readonly lockDamaged: {
+    readonly modified: number;
+  };
+  /** `.lock` cannot be read. */
+  readonly lockUnreadable: {
+    readonly modified?: number | undefined;
+    readonly said: string;
+  };
+  /** The held file is closed, open in some tab, or nobody knows. */
+  readonly heldProbed: {
+    readonly held: 'unknown' | 'free' | 'busy';
+  };
+  /** The version of the file; empty for no file. */
+  readonly versionRead: {
+    readonly version: string;
+  };
+}
+
+export type ErrorCode = 'acquire-denied' | 'acquire-timeout' | 'fallback-conflict' | 'fallback-open-failed' | 'fallback-read-failed' | 'fallback-write-failed' | 'lease-expired' | 'lease-mismatch' | 'lease-stale' | 'release-failed' | 'renew-failed' | 'stale-base' | 'web-lock-aborted' | 'web-lock-unavailable' | 'web-lock-unsupported';
 
 export type OperationWord = 'acquire' | 'renew' | 'release' | 'look' | 'save';
 
@@ -291,6 +347,12 @@ export type StepView =
   /** Remove `.lock`. */
   | {
     readonly do: 'removeLock';
+  }
+  /** Read a file of the project and hash it: `versionRead`. */
+  | {
+    readonly do: 'readVersion';
+    /** Where it is, below the root. */
+    readonly path: string;
   }
   /** Let the file that was prepared for a save take its place. */
   | {
@@ -412,6 +474,7 @@ export interface ProjectEventView {
   readonly delayMs?: number;
   readonly lease?: ProjectLeaseView;
   readonly holder?: HolderView;
+  readonly changed?: boolean;
   readonly leaseId?: string;
   readonly nextHeartbeatInMs?: number;
   readonly state?: string;
@@ -444,6 +507,8 @@ export interface Answer {
   readonly effects?: readonly EffectView[];
   /** When to come back with `timeout`, from now. */
   readonly timeoutMs?: number;
+  /** The version that unsaved content was made from; empty for no file. */
+  readonly base?: string;
   /** Why nothing may be saved. */
   readonly error?: ErrorView;
 }

@@ -2,24 +2,27 @@
 // exclusive access handle on `.lock.guard`, which the browser takes back when a tab dies. It decides nothing: in which order
 // steps come, what may fail and how long to wait for the guard is crates/leasehold-project-rules/src/section.rs.
 
-import { FILES, type StepView } from './border.js';
+import { FILES, type RecordView, type StepView } from './border.js';
+import { versionOf, type Bytes } from './hash.js';
 import { printLock, readLock } from './lockfile.js';
+import { bytesOf, textOf } from './text.js';
 import type { AccessHandle, Directory, FileHandle } from './ports.js';
+import type { ProjectDraft } from './types.js';
 import type { Request } from './wasm.js';
-
-/** What is written. */
-export type Bytes = Uint8Array<ArrayBuffer>;
 
 /** What came of a step: the request that reports it. */
 export type Reply = { [Name in ReplyName]: readonly [name: Name, fields: Request<Name>] }[ReplyName];
 type ReplyName =
   | 'ioDone' | 'ioFailed' | 'guardBusy' | 'guardAbsent' | 'guardRead' | 'heldProbed'
-  | 'lockMissing' | 'lockRead' | 'lockDamaged' | 'lockUnreadable';
+  | 'lockMissing' | 'lockRead' | 'lockDamaged' | 'lockUnreadable' | 'versionRead';
 
 const DONE: Reply = ['ioDone', {}];
 
 /** The beginning of the name of a file that is being saved; the fence of its lease follows. */
 const SAVE = '.lock.save.';
+
+/** How many drafts a project has at most: the oldest is dropped. */
+const MOST_DRAFTS = 20;
 
 /** The guard, from `takeGuard` to `dropGuard`. */
 interface Guard {
@@ -29,8 +32,11 @@ interface Guard {
   readonly handle: AccessHandle | null;
 }
 
+/** A method for each step. */
+type Steps = { [Do in StepView['do']]: (step: Extract<StepView, { do: Do }>) => Promise<Reply | void> | void };
+
 /** One project folder, as one tab sees it. */
-export class ProjectFolder {
+export class ProjectFolder implements Steps {
   readonly #root: Directory;
   readonly #path: readonly string[];
   readonly #guarded: boolean;
@@ -39,6 +45,8 @@ export class ProjectFolder {
   /** Lets the prepared file take its place. */
   #swap: (() => Promise<void>) | undefined;
   #lastSave: Promise<unknown> = Promise.resolve();
+  /** The last draft that this tab kept of a file. */
+  readonly #drafts = new Map<string, { readonly base: string; readonly name: string }>();
   /** The first error since the guard was last taken. */
   failure: unknown;
 
@@ -52,26 +60,50 @@ export class ProjectFolder {
   async do(step: StepView): Promise<Reply> {
     if (step.do === 'takeGuard') this.failure = undefined;
     try {
-      return await this.#do(step) ?? DONE;
+      return await (this as Steps)[step.do](step as never) ?? DONE;
     } catch (error) {
       this.failure ??= error;
-      return ['ioFailed', { said: textOf(error) }];
+      return ['ioFailed', { said: String(error) }];
     }
   }
 
-  /** Prepares a file, and lets `commit` bring about the step that swaps it. Saves come one after the other, so that of two
-   * saves of a file the later call is what stays. */
-  save(path: string, fence: number, data: Bytes, commit: () => Promise<unknown>): Promise<void> {
-    const turn = this.#lastSave.then(() => this.#save(path, `${SAVE}${fence}`, data, commit));
+  /** Works after the saves that were asked for before. So of two saves of a file the later call is what stays, and what the
+   * application has read since a save is not what that save was made from. */
+  inTurn<T>(work: () => T | Promise<T>): Promise<T> {
+    const turn = this.#lastSave.then(work);
     this.#lastSave = turn.catch(() => {});
     return turn;
   }
 
-  /** Writes the file aside without the guard: a large one must not keep the other tabs waiting. */
-  async #save(path: string, aside: string, data: Bytes, commit: () => Promise<unknown>): Promise<void> {
+  /** A file of the project; null if there is none. */
+  async read(path: string): Promise<Bytes | null> {
+    for (let tries = 1; ; tries += 1) {
+      const file = await this.#file(path);
+      try {
+        return file && new Uint8Array(await (await file.getFile()).arrayBuffer());
+      } catch (error) {
+        // It was replaced while it was read.
+        if (tries === 3) throw error;
+      }
+    }
+  }
+
+  async #file(path: string): Promise<FileHandle | null> {
+    const [names, name] = split(path);
+    try {
+      return await (await into(await this.#open(), names, false)).getFileHandle(name);
+    } catch (error) {
+      if (nameOf(error) === 'NotFoundError') return null;
+      throw error;
+    }
+  }
+
+  /** Prepares a file, and lets `commit` bring about the step that swaps it. It is written aside without the guard: a large one
+   * must not keep the other tabs waiting. */
+  async prepare(path: string, fence: number, data: Bytes, commit: () => Promise<unknown>): Promise<void> {
     const folder = await this.#open(true);
-    const names = path.split('/');
-    const name = names.pop() ?? '';
+    const [names, name] = split(path);
+    const aside = `${SAVE}${fence}`;
     try {
       const target = await into(folder, names, true);
       const file = await folder.getFileHandle(aside, { create: true });
@@ -86,29 +118,11 @@ export class ProjectFolder {
     }
   }
 
-  #do(step: StepView): Promise<Reply | void> | void {
-    switch (step.do) {
-      case 'takeGuard': return this.#takeGuard(step.look);
-      case 'readGuard': return this.#readGuard();
-      case 'readLock': return this.#readLock();
-      case 'probeHeld': return this.#probeHeld(step.fence);
-      case 'writeGuard': return this.#writeGuard(step.text);
-      case 'openHeld': return this.#openHeld(step.fence);
-      case 'writeLock': return this.#writeLock(printLock(step.record));
-      case 'removeLock': return this.#remove(FILES.lock);
-      case 'save': return this.#swapIn();
-      case 'closeHeld': return this.#closeHeld(step.fence);
-      case 'dropHeld': return this.dropHeld(step.fence);
-      case 'sweepHeld': return this.#sweepHeld(step.keep);
-      case 'dropGuard': return this.#dropGuard();
-    }
-  }
-
   async #open(create = false): Promise<Directory> {
     return this.#guard?.folder ?? into(this.#root, this.#path, create);
   }
 
-  async #takeGuard(look: boolean): Promise<Reply> {
+  async takeGuard({ look }: { look: boolean }): Promise<Reply> {
     const create = !look;
     let [folder, file]: [Directory?, FileHandle?] = [];
     try {
@@ -124,23 +138,23 @@ export class ProjectFolder {
     return DONE;
   }
 
-  async #dropGuard(): Promise<void> {
+  async dropGuard(): Promise<void> {
     this.#guard?.handle?.close();
     this.#guard = null;
   }
 
-  async #readGuard(): Promise<Reply> {
+  async readGuard(): Promise<Reply> {
     const { file, handle } = this.#theGuard();
     if (!handle) return ['guardRead', { text: await (await file.getFile()).text() }];
     const bytes = new Uint8Array(handle.getSize());
     handle.read(bytes, { at: 0 });
-    return ['guardRead', { text: new TextDecoder().decode(bytes) }];
+    return ['guardRead', { text: textOf(bytes, false) }];
   }
 
-  async #writeGuard(text: string): Promise<void> {
+  async writeGuard({ text }: { text: string }): Promise<void> {
     const { file, handle } = this.#theGuard();
-    if (handle) write(handle, encode(text));
-    else await fill(file, encode(text));
+    if (handle) write(handle, bytesOf(text));
+    else await fill(file, bytesOf(text));
   }
 
   #theGuard(): Guard {
@@ -148,14 +162,14 @@ export class ProjectFolder {
     return this.#guard;
   }
 
-  async #readLock(): Promise<Reply> {
+  async readLock(): Promise<Reply> {
     let times = {};
     try {
       const file = await (await (await this.#open()).getFileHandle(FILES.lock)).getFile();
       const modified = Math.floor(file.lastModified);
       times = { modified };
       const lock = readLock(new Uint8Array(await file.arrayBuffer()));
-      return lock ? ['lockRead', { modified, lock }] : ['lockDamaged', { modified }];
+      return lock ? ['lockRead', { modified, ...lock }] : ['lockDamaged', { modified }];
     } catch (error) {
       if (nameOf(error) === 'NotFoundError') return ['lockMissing', {}];
       // A folder in its place: no file can take that, however old it gets.
@@ -164,16 +178,25 @@ export class ProjectFolder {
     }
   }
 
-  async #writeLock(text: string): Promise<void> {
+  async writeLock({ record }: { record: RecordView }): Promise<void> {
     const folder = await this.#open();
     const file = await folder.getFileHandle(FILES.temporary, { create: true });
-    await fill(file, encode(text));
+    await fill(file, bytesOf(printLock(record)));
     await takePlace(folder, file, folder, FILES.lock);
   }
 
-  async #swapIn(): Promise<void> {
+  async readVersion({ path }: { path: string }): Promise<Reply> {
+    const bytes = await this.read(path);
+    return ['versionRead', { version: bytes ? await versionOf(bytes) : '' }];
+  }
+
+  async save(): Promise<void> {
     if (!this.#swap) throw new Error('no file was prepared');
     await this.#swap();
+  }
+
+  removeLock(): Promise<void> {
+    return this.#remove(FILES.lock);
   }
 
   async #remove(name: string): Promise<void> {
@@ -181,7 +204,7 @@ export class ProjectFolder {
   }
 
   /** Whether the tab that opened the held file still has it open. */
-  async #probeHeld(fence: number): Promise<Reply> {
+  async probeHeld({ fence }: { fence: number }): Promise<Reply> {
     const file = await (await this.#open()).getFileHandle(held(fence));
     if (!file.createSyncAccessHandle) return ['heldProbed', { held: 'unknown' }];
     const handle = await openUnlessBusy(file);
@@ -189,26 +212,75 @@ export class ProjectFolder {
     return ['heldProbed', { held: handle ? 'free' : 'busy' }];
   }
 
-  async #openHeld(fence: number): Promise<void> {
+  async openHeld({ fence }: { fence: number }): Promise<void> {
     if (this.#held.has(fence)) return;
     const file = await (await this.#open()).getFileHandle(held(fence), { create: true });
     if (!file.createSyncAccessHandle) throw new DOMException('no access handles', 'NotSupportedError');
     this.#held.set(fence, await file.createSyncAccessHandle());
   }
 
-  async #closeHeld(fence: number): Promise<void> {
-    this.dropHeld(fence);
+  async closeHeld({ fence }: { fence: number }): Promise<void> {
+    this.dropHeld({ fence });
     await this.#remove(held(fence));
   }
 
   /** Closes a held file, at once: a page that is about to be frozen cannot wait. */
-  dropHeld(fence: number): void {
+  dropHeld({ fence }: { fence: number }): void {
     this.#held.get(fence)?.close();
     this.#held.delete(fence);
   }
 
+  /** Keeps what could not be saved, in place of this tab's last draft that was made from the same version. */
+  async keepDraft(path: string, base: string, data: string | Uint8Array, id: string): Promise<void> {
+    const folder = await this.#open(true);
+    const bytes = bytesOf(data);
+    const about = JSON.stringify({ path, base, isText: bytes !== data, size: bytes.length });
+    const name = FILES.draft + id.slice(0, 30);
+    const whole = new Blob([about, '\n', bytes]);
+    await fill(await folder.getFileHandle(name, { create: true }), new Uint8Array(await whole.arrayBuffer()));
+    if (this.#drafts.get(path)?.name !== name) await this.dropDraft(path, base);
+    this.#drafts.set(path, { base, name });
+    for (const old of (await this.#draftNames()).slice(0, -MOST_DRAFTS)) await this.discardDraft(old);
+  }
+
+  /** Removes this tab's last draft of a file, if it was made from this version: what has been saved since contains it. */
+  async dropDraft(path: string, base?: string): Promise<void> {
+    const draft = this.#drafts.get(path);
+    if (draft && draft.base === base) await this.discardDraft(draft.name);
+  }
+
+  /** Removes a draft. */
+  async discardDraft(name: string): Promise<void> {
+    if (name.startsWith(FILES.draft)) await this.#remove(name);
+  }
+
+  /** The drafts, the oldest first. One that a crash has cut off is left out. */
+  async drafts(): Promise<Draft[]> {
+    const drafts: Draft[] = [];
+    for (const id of await this.#draftNames()) {
+      const bytes = await this.read(id) ?? new Uint8Array();
+      const end = bytes.indexOf(10);
+      try {
+        const { path, base, isText, size } = JSON.parse(textOf(bytes.subarray(0, end)));
+        const data = bytes.subarray(end + 1);
+        const at = Number(id.split('.')[3]);
+        if (data.length === size) drafts.push({ id, path, base: base || null, at, data: isText ? textOf(data) : data });
+      } catch {
+        // Nothing that could be offered.
+      }
+    }
+    return drafts;
+  }
+
+  async #draftNames(): Promise<string[]> {
+    const names: string[] = [];
+    const folder = await this.#open(true);
+    for await (const name of folder.keys?.() ?? []) if (name.startsWith(FILES.draft)) names.push(name);
+    return names.sort();
+  }
+
   /** Removes what dead tabs left: their held files, and the files that they were saving. */
-  async #sweepHeld(keep: number): Promise<void> {
+  async sweepHeld({ keep }: { keep: number }): Promise<void> {
     const folder = await this.#open();
     const keeps = [held(keep), `${SAVE}${keep}`];
     for await (const name of folder.keys?.() ?? []) {
@@ -217,6 +289,15 @@ export class ProjectFolder {
       if (isOurs && !keeps.includes(name)) await remove(folder, name).catch(() => {});
     }
   }
+}
+
+/** A draft, as its project knows it. */
+export type Draft = Omit<ProjectDraft, 'root' | 'lockName'>;
+
+/** The folders on the way to a file, and its name. */
+function split(path: string): [names: string[], name: string] {
+  const names = path.split('/');
+  return [names, names.pop() ?? ''];
 }
 
 function held(fence: number): string {
@@ -287,20 +368,12 @@ async function openUnlessBusy(file: FileHandle): Promise<AccessHandle | null> {
     if (file.createSyncAccessHandle) return await file.createSyncAccessHandle();
   } catch (error) {
     // Safari says InvalidStateError.
-    if (['NoModificationAllowedError', 'InvalidStateError'].includes(nameOf(error))) return null;
+    if (['NoModificationAllowedError', 'InvalidStateError'].includes(nameOf(error) ?? '')) return null;
     throw error;
   }
   throw new DOMException('there are no access handles here', 'NotSupportedError');
 }
 
-function nameOf(error: unknown): string {
-  return error instanceof Error || error instanceof DOMException ? error.name : '';
-}
-
-function textOf(error: unknown): string {
-  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-}
-
-function encode(text: string): Bytes {
-  return new TextEncoder().encode(text);
+function nameOf(error: unknown): string | undefined {
+  return (error as Error | null)?.name;
 }

@@ -5,6 +5,8 @@ import { createProjectLock } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import { setWasm } from './wasm.js';
 
+export { hashing } from './hash.js';
+
 /** Owns a lock whose answers and events go to `send`; returns the receiver of the page's messages. */
 export function host(send: (message: ToPage) => void): (message: ToHost) => void {
   const lock = createProjectLock();

@@ -4,6 +4,7 @@
 import type { DialectsView } from './border.js';
 import { LockAcquisitionError, errorOf, unusable } from './error.js';
 import { Listeners, publishTo } from './event.js';
+import { fileCalls } from './files.js';
 import { host } from './host.js';
 import { checkData, claimOf, projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
@@ -80,20 +81,25 @@ export function lookProjectLock(options: SomeProject = {}): Promise<ProjectLockH
 }
 
 /** Renews the lease. The package does so automatically. */
-export async function renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
-  return call('renewProjectLock', { lease: claimOf(lease), extendByMs });
+export function renewProjectLock(options: ProjectLockRenewOptions): Promise<ProjectLockLease> {
+  return callWith('renewProjectLock', options);
 }
 
 /** Releases the project. */
-export async function releaseProjectLock({ lease, reason, force }: ProjectLockReleaseOptions): Promise<void> {
-  return call('releaseProjectLock', { lease: claimOf(lease), reason, force });
+export function releaseProjectLock(options: ProjectLockReleaseOptions): Promise<void> {
+  return callWith('releaseProjectLock', options);
 }
 
-/** Replaces a file of the project atomically, if the lease is still valid. */
-export async function commitProjectFile({ lease, path, data }: ProjectFileCommit): Promise<void> {
-  checkData(data);
-  return call('commitProjectFile', { lease: claimOf(lease), path, data });
+/** Replaces a file of the project atomically, if the lease is still valid and nobody has saved the file since this tab read
+ * it. Otherwise it rejects, and what was to be saved is kept as a draft. */
+export async function commitProjectFile(commit: ProjectFileCommit): Promise<{ version: string }> {
+  checkData(commit.data);
+  return callWith('commitProjectFile', commit);
 }
+
+/** The calls about the files of a project that need no lease. */
+export const { readProjectFile, keepProjectDraft, listProjectDrafts, discardProjectDraft } =
+  /* @__PURE__ */ fileCalls((files) => call('files', files));
 
 /** Looks again whether the project is free, for a tab that is read-only. */
 export function refreshProjectLock(): Promise<void> {
@@ -140,6 +146,11 @@ async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): P
   await releaseProjectLock({ lease }).catch(() => {}); // it is retried in the background
   const params = { code: 'web-lock-aborted', retryable: false, operation: 'acquire', cause: reason } as const;
   throw new LockAcquisitionError("acquire: the caller's signal was aborted; acquire again when it is wanted", params);
+}
+
+/** Makes a call about a lease. */
+async function callWith<T>(method: Method, options: { readonly lease: ProjectLockLease }): Promise<T> {
+  return call(method, { ...options, lease: claimOf(options.lease) });
 }
 
 function projectAt(key: string) {
@@ -254,5 +265,5 @@ function watchThePage(): void {
 // The compiler sees to it that the package has what a lock has.
 ({
   acquireProjectLock, renewProjectLock, releaseProjectLock, withProjectLock, takeOverProjectLock, lookProjectLock,
-  commitProjectFile, subscribeLockEvents,
+  readProjectFile, commitProjectFile, keepProjectDraft, listProjectDrafts, discardProjectDraft, subscribeLockEvents,
 }) satisfies ProjectLock;

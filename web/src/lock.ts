@@ -2,14 +2,18 @@
 // every decision is made in WebAssembly (crates/leasehold-project-rules). It must never decide anything itself.
 
 import type { Answer, DialectsView, EffectView, HolderView, NewsView, ProjectLeaseView, StepView } from './border.js';
-import { errorOf } from './error.js';
+import { errorOf, ProjectLockError } from './error.js';
 import { Listeners } from './event.js';
-import { ProjectFolder, type Bytes } from './folder.js';
+import { fileCalls, type FileCall } from './files.js';
+import { ProjectFolder } from './folder.js';
+import { versionOf } from './hash.js';
+import { bytesOf, textOf } from './text.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
-  Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockHolder, ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions, ProjectLockSubscription,
-  ProjectLockTakeOverOptions, SomeProject,
+  Dialect, ProjectDraft, ProjectFile, ProjectFileCalls, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener,
+  ProjectLockGrant, ProjectLockHolder, ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions,
+  ProjectLockSubscribeOptions, ProjectLockSubscription,
+  ProjectLockTakeOverOptions, ProjectName, SomeProject,
 } from './types.js';
 import { rules, type Request, type RequestName, type Rules } from './wasm.js';
 import { withLock } from './with.js';
@@ -53,6 +57,9 @@ export function checkData(data: unknown): void {
   }
 }
 
+/** What the constructor adds. */
+export interface LocalProjectLock extends ProjectFileCalls {}
+
 /** The calls of a project lock, with one machine for each folder and lock name. */
 export class LocalProjectLock implements ProjectLock {
   readonly #listeners = new Listeners();
@@ -63,6 +70,7 @@ export class LocalProjectLock implements ProjectLock {
   /** @internal */
   constructor(surroundings: Surroundings) {
     this.#surroundings = surroundings;
+    Object.assign(this, fileCalls((call) => this.files(call)));
   }
 
   async acquireProjectLock(options: ProjectLockAcquireOptions = {}): Promise<ProjectLockGrant> {
@@ -94,8 +102,13 @@ export class LocalProjectLock implements ProjectLock {
     return withLock(this, options, work);
   }
 
-  async commitProjectFile(commit: ProjectFileCommit): Promise<void> {
-    await (await this.#machine(claimOf(commit.lease))).commit(commit);
+  async commitProjectFile(commit: ProjectFileCommit): Promise<{ version: string }> {
+    return (await this.#machine(claimOf(commit.lease))).commit(commit);
+  }
+
+  /** @internal Makes a call about the files of a project. */
+  async files({ name, project, args }: FileCall): Promise<never> {
+    return (await this.#machine(project))[name](...args as [never, never]) as Promise<never>;
   }
 
   subscribeLockEvents<In extends Dialect = 'lock'>(
@@ -174,7 +187,7 @@ class Machine {
   #number = 0;
   readonly #clock: Clock;
   readonly #locks: Locks | null;
-  readonly #lockName: string;
+  readonly #project: ProjectName;
   readonly #folder: ProjectFolder | null;
   #channel: Channel | null = null;
   readonly #publish: (event: DialectsView) => void;
@@ -203,7 +216,7 @@ class Machine {
     this.isPassing = around.isPassing ?? false;
     this.#clock = around.clock;
     this.#locks = around.locks;
-    this.#lockName = lockName;
+    this.#project = { root, lockName };
     this.#folder = around.folder && new ProjectFolder(around.folder, root.split('/'), around.guarded);
     this.#publish = publish;
     this.#own.add((event) => {
@@ -222,10 +235,9 @@ class Machine {
 
   /** Acquires or takes over; the caller's signal ends it. */
   async acquire(how: 'acquire' | 'takeOver', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
-    const { signal, onReadonly, seen, reason } = options;
+    const { signal, onReadonly } = options;
     this.#onReadonly = onReadonly ?? this.#onReadonly;
-    const wanted = { options: wantedOf(options), ...(how === 'takeOver' && { seen, reason }) };
-    const answer = this.call(how, wanted) as Promise<ProjectLockLease>;
+    const answer = this.call(how, wantedOf(options)) as Promise<ProjectLockLease>;
     const call = this.#lastCall;
     const abort = () => { this.send('abort', { call }); };
     if (signal?.aborted) abort();
@@ -254,15 +266,65 @@ class Machine {
     });
   }
 
-  /** Saves a file, if the lease is still valid. */
-  async commit({ lease, path, data }: ProjectFileCommit): Promise<void> {
+  /** The folder, if there is one. */
+  #files(): ProjectFolder {
+    if (!this.#folder) throw new TypeError('there is no folder here: save elsewhere, with the fence');
+    return this.#folder;
+  }
+
+  async read(path: string, as?: 'text' | 'bytes'): Promise<ProjectFile<string | Uint8Array>> {
+    this.send('unsaved', { path, version: '' }); // refuses what is no path
+    const bytes = await this.#files().read(path);
+    if (!bytes) return { data: null, version: null };
+    return { data: as === 'bytes' ? bytes : textOf(bytes), version: await versionOf(bytes) };
+  }
+
+  async saw(path: string, version: string | null): Promise<void> {
+    await this.#files().inTurn(() => { this.send('saw', { path, version: version ?? '' }); });
+  }
+
+  /** Saves a file, if the lease is still valid and the file has the version that the save was made from. Otherwise what was to
+   * be saved is kept as a draft. */
+  async commit({ lease, path, data, base, overwrite = false }: ProjectFileCommit): Promise<{ version: string }> {
     checkData(data);
-    const { leaseId, fence } = lease;
-    this.send('claim', { leaseId, fence, path });
-    const folder = this.#folder;
-    if (!folder) throw new TypeError('there is no folder here to save in: save elsewhere, and check the fence there');
-    const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data as Bytes;
-    await folder.save(path, fence, bytes, () => this.call('save', { leaseId, fence }));
+    const folder = this.#files();
+    return folder.inTurn(async () => {
+      const bytes = bytesOf(data);
+      const version = await versionOf(bytes);
+      const { base: from } = this.send('unsaved', { path, version });
+      try {
+        this.send('claim', { ...lease, path });
+        const save = { ...lease, path, version, base: base === null ? '' : base, overwrite };
+        await folder.prepare(path, lease.fence, bytes, () => this.call('save', save));
+        await folder.dropDraft(path, from);
+        return { version };
+      } catch (error) {
+        // A save that may be tried again is still the application's.
+        if (error instanceof ProjectLockError && !error.retryable) await this.#keep(path, data, version, from).catch(() => {});
+        throw error;
+      }
+    });
+  }
+
+  /** Keeps content as a draft. */
+  async keep(path: string, data: string | Uint8Array): Promise<void> {
+    await this.#files().inTurn(async () => {
+      const version = await versionOf(bytesOf(data));
+      await this.#keep(path, data, version, this.send('unsaved', { path, version }).base);
+    });
+  }
+
+  /** The same for content that was made from `base`: there is none if this tab has read or written this very content. */
+  async #keep(path: string, data: string | Uint8Array, version: string, base?: string): Promise<void> {
+    if (base !== undefined && data.length > 0) await this.#files().keepDraft(path, base, data, `${this.#clock.now()}.${version}`);
+  }
+
+  async drafts(): Promise<ProjectDraft[]> {
+    return (await this.#files().drafts()).map((draft) => ({ ...draft, ...this.#project }));
+  }
+
+  discard(id: string): Promise<void> {
+    return this.#files().discardDraft(id);
   }
 
   /** Sends the rules a request, and does what they answer. */
@@ -282,7 +344,7 @@ class Machine {
       case 'requestWebLock': return void this.#requestWebLock(effect.ticket, effect.steal);
       case 'dropWebLock': return this.#webLocks.get(effect.ticket)?.();
       case 'io': return void this.#io(effect.step);
-      case 'dropHeld': return this.#folder?.dropHeld(effect.fence);
+      case 'dropHeld': return this.#folder?.dropHeld(effect);
       case 'emit': return this.#emit(effect.event);
       case 'broadcast': return this.#channel?.postMessage(effect.news);
       case 'settle': return this.#settle(effect.call, effect.error && errorOf(effect.error), effect.lease ?? effect.holder);
@@ -306,7 +368,7 @@ class Machine {
       await null; // the effects of the current answer come first
       if (!this.#locks) return report('unsupported');
       const options = { mode: 'exclusive' as const, ...(steal ? { steal } : { signal: abort.signal }) };
-      await this.#locks.request(this.#lockName, options, async () => {
+      await this.#locks.request(this.#project.lockName, options, async () => {
         if (dropped) return;
         granted = true;
         // Made before the grant is reported: the rules may drop it at once.
@@ -362,16 +424,10 @@ class Machine {
   }
 }
 
-/** The options, as the rules know them. */
-function wantedOf(options: ProjectLockTakeOverOptions): Request<'acquire'>['options'] {
-  const { profile, maxWaitMs, webLockTimeoutMs, retryPolicy, ttlMs, renewIntervalMs, heartbeatIntervalMs } = options;
-  const { preferredStrategy, reentrant = false, autoResume, allowAdvisory = false, acceptClockSkew = false, label } = options;
-  const { initialDelayMs, maxDelayMs, multiplier, maxAttempts } = retryPolicy ?? {};
-  return {
-    profile, maxWaitMs, webLockTimeoutMs, initialDelayMs, maxDelayMs, multiplier, maxAttempts, ttlMs,
-    heartbeatIntervalMs: renewIntervalMs ?? heartbeatIntervalMs, preferredStrategy, reentrant, autoResume, allowAdvisory,
-    acceptClockSkew, label,
-  };
+/** The options, as the rules know them; they pass over what they do not know. */
+function wantedOf(options: ProjectLockTakeOverOptions): Omit<Request<'takeOver'>, 'call'> {
+  const { retryPolicy, renewIntervalMs, heartbeatIntervalMs, reentrant = false, allowAdvisory = false, acceptClockSkew = false } = options;
+  return { ...options, ...retryPolicy, heartbeatIntervalMs: renewIntervalMs ?? heartbeatIntervalMs, reentrant, allowAdvisory, acceptClockSkew };
 }
 
 /** What the machine runs on. */

@@ -2,17 +2,20 @@
 // members mean, the rules decide. On disk, crates/leasehold-project/src/lock_file.rs does the same; both are tested with the
 // cases in its tests/lock_files.json.
 
-import { LONGEST_LOCK, REQUESTS, type RecordView } from './border.js';
+import { LONGEST_LOCK, REQUESTS, type RecordView, type Requests } from './border.js';
+import { textOf } from './text.js';
 
 /** The members of `.lock`. What is absent or null is undefined; an array, an object or a time that is none is an object. */
-export type Members = { readonly [name in keyof typeof REQUESTS.lockRead.lock]?: string | number | boolean | object };
+export type Members = Omit<Requests['lockRead'], 'modified'>;
+
+const [, ...MEMBERS] = REQUESTS.lockRead.split(' ');
 
 /** The members of `.lock` that the rules know; null if it is no JSON object. `updatedAt` becomes milliseconds since 1970. */
 export function readLock(bytes: Uint8Array): Members | null {
   const parsed = parse(bytes);
   if (!parsed) return null;
   const members: Record<string, unknown> = Object.create(null);
-  for (const name of Object.keys(REQUESTS.lockRead.lock)) {
+  for (const name of MEMBERS) {
     // `hasOwn`: whatever a page has added to Object.prototype is not in the file.
     const value = Object.hasOwn(parsed, name) ? parsed[name] : undefined;
     // What serde_json refuses on disk.
@@ -34,7 +37,7 @@ export function printLock({ updatedAt, ttlMillis, ...rest }: RecordView): string
 function parse(bytes: Uint8Array): Record<string, unknown> | undefined {
   if (bytes.length > LONGEST_LOCK) return undefined;
   try {
-    const parsed: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes));
+    const parsed: unknown = JSON.parse(textOf(bytes));
     const isObject = typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed);
     return isObject && !Object.keys(parsed).some(isBroken) ? parsed as Record<string, unknown> : undefined;
   } catch {

@@ -6,7 +6,7 @@ import type { ErrorView } from './error.js';
 /** The calls that go to the host. */
 export type Method =
   | 'acquireProjectLock' | 'takeOverProjectLock' | 'renewProjectLock' | 'releaseProjectLock' | 'commitProjectFile'
-  | 'lookProjectLock' | 'refresh' | 'freeze' | 'resume' | 'show';
+  | 'lookProjectLock' | 'files' | 'refresh' | 'freeze' | 'resume' | 'show';
 
 /** From the page. */
 export type ToHost =

@@ -122,12 +122,42 @@ export interface ProjectLockReleaseOptions {
   readonly force?: boolean | undefined;
 }
 
+/** How to read a file. */
+export interface ProjectFileOptions extends SomeProject {
+  /** What `data` is to be. A text must be UTF-8. */
+  readonly as?: 'text' | 'bytes' | undefined;
+}
+
+/** A file of the project. Both are null if there is none. */
+export interface ProjectFile<Data = string> {
+  readonly data: Data | null;
+  /** The SHA-256 of the content, in hexadecimal. */
+  readonly version: string | null;
+}
+
 /** What to save. */
 export interface ProjectFileCommit {
   readonly lease: ProjectLockLease;
   /** Below the folder of the project, for example `autosave/current.json`. */
   readonly path: string;
   readonly data: string | Uint8Array;
+  /** The version that `data` was made from; null for no file. Left out, it is the version that this tab last read or wrote
+   * under this path. */
+  readonly base?: string | null | undefined;
+  /** Replaces the file whatever its version is. */
+  readonly overwrite?: boolean | undefined;
+}
+
+/** What could not be saved. */
+export interface ProjectDraft extends ProjectName {
+  readonly id: string;
+  readonly path: string;
+  /** As it was given to be saved. */
+  readonly data: string | Uint8Array;
+  /** The version that it was made from; null for no file. */
+  readonly base: string | null;
+  /** When it was kept, in milliseconds since 1970. */
+  readonly at: number;
 }
 
 /** What an error or an event is about. */
@@ -154,7 +184,13 @@ export type ProjectLockEvent = ProjectName & (
   | { readonly type: 'lock:waiting'; readonly retry: number; readonly delayMs: number }
   /** Another holds the project. Once per acquire, which goes on. */
   | { readonly type: 'lock:held'; readonly holder: ProjectLockHolder }
-  | Each<'lock:acquired' | 'lock:renewed' | 'lock:released', { readonly lease: ProjectLockLease }>
+  | {
+    readonly type: 'lock:acquired';
+    readonly lease: ProjectLockLease;
+    /** Whether a file that this tab has read or written has another version now. Read it again. */
+    readonly changed: boolean;
+  }
+  | Each<'lock:renewed' | 'lock:released', { readonly lease: ProjectLockLease }>
   | { readonly type: 'lock:release-requested'; readonly lease: ProjectLockLease; readonly reason: ReleaseReason }
   | { readonly type: 'lock:renew-scheduled'; readonly lease: ProjectLockLease; readonly nextHeartbeatInMs: number }
   | {
@@ -236,8 +272,21 @@ export interface ProjectLockSubscription {
   unsubscribe(): void;
 }
 
+/** The calls about the files of a project that need no lease. */
+export interface ProjectFileCalls {
+  /** Reads a file of the project. What this tab saves under the same path is then made from this version of it. */
+  readProjectFile(path: string, options: ProjectFileOptions & { readonly as: 'bytes' }): Promise<ProjectFile<Uint8Array>>;
+  readProjectFile(path: string, options?: ProjectFileOptions): Promise<ProjectFile>;
+  /** Keeps content as a draft, unless it is empty, or what this tab has read or written under this path. */
+  keepProjectDraft(draft: SomeProject & { readonly path: string; readonly data: string | Uint8Array }): Promise<void>;
+  /** What could not be saved, of any tab, the oldest first. */
+  listProjectDrafts(options?: SomeProject): Promise<ProjectDraft[]>;
+  /** Removes a draft. */
+  discardProjectDraft(draft: SomeProject & { readonly id: string }): Promise<void>;
+}
+
 /** The calls of a project lock. */
-export interface ProjectLock {
+export interface ProjectLock extends ProjectFileCalls {
   /** Acquires the project. */
   acquireProjectLock(options?: ProjectLockAcquireOptions): Promise<ProjectLockGrant>;
   /** Renews the lease. The package does so automatically. */
@@ -253,8 +302,9 @@ export interface ProjectLock {
   takeOverProjectLock(options?: ProjectLockTakeOverOptions): Promise<ProjectLockGrant>;
   /** Says who holds the project; null if it is free. */
   lookProjectLock(options?: SomeProject): Promise<ProjectLockHolder | null>;
-  /** Replaces a file of the project atomically, if the lease is still valid. */
-  commitProjectFile(commit: ProjectFileCommit): Promise<void>;
+  /** Replaces a file of the project atomically, if the lease is still valid and nobody has saved the file since this tab read
+   * it. Otherwise it rejects, and what was to be saved is kept as a draft. */
+  commitProjectFile(commit: ProjectFileCommit): Promise<{ version: string }>;
   /** Subscribes to the events of one project, or of all, in one of three dialects. */
   subscribeLockEvents<In extends Dialect = 'lock'>(
     listener: ProjectLockEventListener<In>, options?: ProjectLockSubscribeOptions<In>,

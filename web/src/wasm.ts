@@ -1,8 +1,9 @@
-// The rules, compiled to WebAssembly: one instance for all projects of a page. Requests are checked and encoded by the table
-// in border.ts, which is made from the declarations in Rust; answers are JSON. No rule is in here.
+// The rules, compiled to WebAssembly: one instance for all projects of a page. Requests are encoded by the table in border.ts,
+// which is made from the declarations in Rust; answers are JSON. No rule is in here.
 
-import { FINGERPRINT, REQUESTS, type Answer } from './border.js';
+import { FINGERPRINT, REQUESTS, type Answer, type Requests } from './border.js';
 import { errorOf, unusable } from './error.js';
+import { bytesOf, textOf } from './text.js';
 
 interface Exports {
   readonly memory: WebAssembly.Memory;
@@ -15,24 +16,11 @@ interface Exports {
 /** Where the compiled rules are: an address, or the bytes themselves. */
 export type WasmSource = string | URL | BufferSource;
 
-/** What the values of each kind are. */
-interface Kinds { text: string; number: number; whole: number; small: number; flag: boolean; json: unknown }
-
-type Kind = keyof Kinds | `${keyof Kinds}?` | readonly string[] | { readonly [field: string]: Kind };
-type Table = { readonly [field: string]: Kind };
-
-type FieldOf<K> =
-  K extends keyof Kinds ? Kinds[K] : K extends readonly (infer Word)[] ? Word : K extends Table ? FieldsOf<K> : never;
-type FieldsOf<T> =
-  & { readonly [F in keyof T as T[F] extends `${string}?` | 'json' ? never : F]: FieldOf<T[F]> }
-  & { readonly [F in keyof T as T[F] extends `${string}?` | 'json' ? F : never]?:
-    T[F] extends `${infer K}?` ? FieldOf<K> | undefined : unknown };
-
 /** The name of a request. */
-export type RequestName = keyof typeof REQUESTS;
+export type RequestName = keyof Requests;
 
 /** What a request carries. */
-export type Request<Name extends RequestName> = FieldsOf<(typeof REQUESTS)[Name]>;
+export type Request<Name extends RequestName> = Requests[Name];
 
 /** Asks the rules something about a machine, at a time. */
 export type Rules =
@@ -71,13 +59,12 @@ export function rulesOf({ memory, fingerprint, reserve, call, answer }: Exports)
     throw new Error('leasehold.wasm is of another version than the JavaScript of the package: serve both from the same release');
   }
   return (machine, name, fields, wall, monotonic) => {
-    const encoded: number[] = [];
-    encode(name, REQUESTS[name], fields, encoded);
+    const encoded = encode(REQUESTS[name], fields);
     // The memory may move whenever the module is called: its buffer is asked for afterwards.
     const at = reserve(encoded.length);
     new Uint8Array(memory.buffer, at, encoded.length).set(encoded);
     const length = call(NUMBERS.get(name) ?? -1, machine, wall, monotonic);
-    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, answer(), length)));
+    return JSON.parse(textOf(new Uint8Array(memory.buffer, answer(), length)));
   };
 }
 
@@ -91,51 +78,20 @@ async function bytes(from: WasmSource): Promise<BufferSource> {
   return response.arrayBuffer();
 }
 
-/** Appends the fields of a request, or of a group in it, in the order of the table. */
-function encode(path: string, table: Table, fields: object, into: number[]): void {
-  const extra = Object.keys(fields).find((name) => !Object.hasOwn(table, name));
-  if (extra !== undefined) throw new TypeError(`${path}.${extra}: there is no such field`);
-  for (const [name, kind] of Object.entries(table)) {
+/** The fields of a request, in the order of the table: a byte that says what each is, and then what it is. The rules check them,
+ * and say which is wrong. */
+function encode(names: string, fields: object): number[] {
+  const into: number[] = [];
+  for (const name of names ? names.split(' ') : []) {
     const value: unknown = (fields as Record<string, unknown>)[name];
-    if (isGroup(kind)) encode(`${path}.${name}`, kind, Object(value), into);
-    else encodeOne(`${path}.${name}`, kind, value, into);
+    if (value === undefined || value === null) into.push(0);
+    else if (typeof value === 'boolean') into.push(value ? 2 : 1);
+    else if (typeof value === 'number') into.push(3, ...new Uint8Array(new Float64Array([value]).buffer));
+    else if (typeof value === 'string') {
+      const text = bytesOf(value);
+      into.push(4, ...new Uint8Array(new Uint32Array([text.length]).buffer));
+      text.forEach((byte) => into.push(byte));
+    } else into.push(5);
   }
-}
-
-function isGroup(kind: Kind): kind is Table {
-  return typeof kind === 'object' && !Array.isArray(kind);
-}
-
-/** What an error says was expected. */
-const EXPECTED = {
-  text: 'a text', number: 'a number', whole: 'a whole number', small: 'a whole number', flag: 'true or false', json: '',
-};
-
-/** A byte that says what it is, and then what it is. */
-function encodeOne(path: string, kind: Exclude<Kind, Table>, value: unknown, into: number[]): void {
-  const [base, optional] = typeof kind === 'string' ? kind.split('?') as [keyof Kinds, string?] : [kind];
-  const isAbsent = value === undefined || value === null;
-  if (!(isAbsent && (optional === '' || base === 'json')) && !fits(base, value)) {
-    throw new TypeError(`${path}: expected ${typeof base === 'string' ? EXPECTED[base] : base.join(', ')}`);
-  }
-  if (isAbsent) into.push(0);
-  else if (typeof value === 'boolean') into.push(value ? 2 : 1);
-  else if (typeof value === 'number') into.push(3, ...new Uint8Array(new Float64Array([value]).buffer));
-  else if (typeof value === 'string') {
-    const text = new TextEncoder().encode(value);
-    into.push(4, ...new Uint8Array(new Uint32Array([text.length]).buffer));
-    text.forEach((byte) => into.push(byte));
-  } else into.push(5);
-}
-
-function fits(kind: keyof Kinds | readonly string[], value: unknown): boolean {
-  switch (kind) {
-    case 'text': return typeof value === 'string';
-    case 'number': return typeof value === 'number';
-    case 'whole': return Number.isSafeInteger(value) && (value as number) >= 0;
-    case 'small': return (value as number) >>> 0 === value;
-    case 'flag': return typeof value === 'boolean';
-    case 'json': return true;
-    default: return kind.includes(value as string);
-  }
+  return into;
 }

@@ -1,4 +1,4 @@
-// The border to WebAssembly: both sides check it, and say which field of which request is wrong.
+// The border to WebAssembly: the compiler checks what is sent, and the rules say which field of which request is wrong.
 
 import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
@@ -22,15 +22,14 @@ test.each([
   ['abort', {}, 'abort.call: expected a whole number'],
   ['abort', { call: 1.5 }, 'abort.call: expected a whole number'],
   ['abort', { call: '1' }, 'abort.call: expected a whole number'],
-  ['abort', { call: 1, calls: 2 }, 'abort.calls: there is no such field'],
   ['renew', { call: 1, leaseId: 5 }, 'renew.leaseId: expected a text'],
+  ['renew', { call: 1, leaseId: {} }, 'renew.leaseId: expected a text'],
   ['renew', { call: 1, leaseId: 'x', extendByMs: '5' }, 'renew.extendByMs: expected a number'],
   ['release', { call: 1, leaseId: 'x', force: 'yes' }, 'release.force: expected true or false'],
-  ['acquire', { call: 1 }, 'acquire.options.reentrant: expected true or false'],
-  ['acquire', { call: 1, options: { reentrant: false, allowAdvisory: false, acceptClockSkew: false, ttl: 5 } }, 'acquire.options.ttl: there is no such field'],
-  ['open', { ...OPEN, folder: 'locked' }, 'open.folder: expected guarded, advisory, absent'],
-])('TypeScript refuses %s with %j', (name, fields, message) => {
-  expect(() => ask(0, name, fields, 0, 0)).toThrow(new TypeError(message));
+  ['acquire', { call: 1 }, 'acquire.reentrant: expected true or false'],
+  ['open', { ...OPEN, folder: 'locked' }, 'open.folder: expected one of the words in border.ts'],
+])('%s is refused with %j', (name, fields, message) => {
+  expect(ask(name === 'open' ? 0 : open(), name, fields, 0, 0).invalid).toBe(message);
 });
 
 /** The exports of a new instance. */
@@ -39,7 +38,7 @@ async function instance(): Promise<any> {
   return exports;
 }
 
-/** Calls the module without the checks of TypeScript. */
+/** Calls the module with bytes that TypeScript would not write. */
 function raw(exports: any, request: RequestName, bytes: number[]): Answer {
   const at = exports.reserve(bytes.length);
   new Uint8Array(exports.memory.buffer, at, bytes.length).set(bytes);
@@ -47,7 +46,7 @@ function raw(exports: any, request: RequestName, bytes: number[]): Answer {
   return JSON.parse(new TextDecoder().decode(new Uint8Array(exports.memory.buffer, exports.answer(), length)));
 }
 
-test('Rust refuses it too', async () => {
+test('what is cut off, or too long, is refused', async () => {
   const exports = await instance();
   expect(raw(exports, 'abort', []).invalid).toBe('abort.call: expected a whole number');
   expect(raw(exports, 'abort', [2]).invalid).toBe('abort.call: expected a whole number');
@@ -69,7 +68,7 @@ test('one instance serves a thousand projects, each apart from the others', () =
   expect(new Set(machines).size).toBe(1000);
   const [first = 0, second = 0] = machines;
   const options = { reentrant: false, allowAdvisory: false, acceptClockSkew: false };
-  expect(ask(first, 'acquire', { call: 1, options }, 1000, 0).effects).toContainEqual(
+  expect(ask(first, 'acquire', { call: 1, ...options }, 1000, 0).effects).toContainEqual(
     expect.objectContaining({ do: 'requestWebLock' }));
   expect(ask(second, 'timeout', {}, 1000, 0).effects).toBeUndefined();
 });
@@ -84,7 +83,7 @@ test('a page that works for days needs no more memory than at first', { timeout:
     for (let round = 0; round < rounds; round += 1) {
       const root = 'p'.repeat(1 + round % 97);
       const machine = rules(0, 'open', { ...OPEN, root }, 1000, 0).machine ?? -1;
-      rules(machine, 'acquire', { call: 1, options: { reentrant: false, allowAdvisory: false, acceptClockSkew: false } }, 1000 + round, round);
+      rules(machine, 'acquire', { call: 1, reentrant: false, allowAdvisory: false, acceptClockSkew: false }, 1000 + round, round);
       rules(machine, 'abort', { call: 1 }, 1000 + round, round);
       if (round % 3) rules(machine, 'close', {}, 1000, 0);
       else for (const kept of [...Array(10).keys()]) rules(kept, 'close', {}, 1000, 0);

@@ -360,6 +360,10 @@ describe('saves', () => {
     const { lease: last } = await tab.run(tab.lock.acquireProjectLock());
     expect(last.fence).toBeGreaterThan(taken.lease.fence);
     await tab.lock.releaseProjectLock({ lease: last });
+    // What was refused is kept beside the project's files, until it is discarded.
+    const drafts = await tab.lock.listProjectDrafts();
+    expect(drafts.map(({ data }) => data)).toEqual(['late']);
+    for (const draft of drafts) await tab.lock.discardProjectDraft(draft);
     const after = seen();
     expect(before.filter((file) => !after.includes(file)), 'nothing of the others changed').toEqual([]);
     const made = after.filter((file) => !before.includes(file)).map((file) => file.split(' ')[0]);

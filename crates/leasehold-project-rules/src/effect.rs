@@ -1,12 +1,14 @@
 //! The words between the machine and its shell: what the shell is to do, and what it reports. Plain data; nothing here
 //! decides anything.
 
+use leasehold_core::lease::Proof;
 use leasehold_core::name::{Fence, Owner, Reason};
 
 use super::event::Event;
 use super::fault::ProjectLockError;
 use super::lease::Answer;
 use super::section::IoStep;
+use super::version::{Base, Version};
 
 /// A call of the application, numbered by the shell; its answer comes as [`Effect::Settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,11 +57,26 @@ pub enum Effect {
     },
 }
 
+/// A file to be saved. The shell has its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Save {
+    /// Whose lease.
+    pub claim: Proof,
+    /// Where, below the root.
+    pub path: String,
+    /// The version of the new content.
+    pub version: Version,
+    /// What it was made from.
+    pub base: Base,
+}
+
 /// Why a file was not saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSaved {
     /// The lease is over, or is none of this tab's.
     Lost(ProjectLockError),
+    /// The file has another version than the save was made from. The lease is still good.
+    StaleBase(ProjectLockError),
     /// The folder could not be read or written. The lease may still be good.
     Folder(IoError),
 }

@@ -33,7 +33,12 @@ pub enum Event {
     /// `lock:held`: a look at `.lock` has shown who has the project; once per acquire, which goes on.
     Held(Holder),
     /// `lock:acquired`: the project is this tab's.
-    Acquired(ProjectLease),
+    Acquired {
+        /// The lease.
+        lease: ProjectLease,
+        /// Whether a file that this tab has read or written has another version now.
+        changed: bool,
+    },
     /// `lock:renew-scheduled`: the next heartbeat is planned.
     RenewScheduled {
         /// The lease.
@@ -170,7 +175,7 @@ impl Event {
             Self::Attempt { .. } => "lock:attempt",
             Self::Waiting { .. } => "lock:waiting",
             Self::Held(_) => "lock:held",
-            Self::Acquired(_) => "lock:acquired",
+            Self::Acquired { .. } => "lock:acquired",
             Self::RenewScheduled { .. } => "lock:renew-scheduled",
             Self::Renewed(_) => "lock:renewed",
             Self::Warning { .. } => "lock:warning",
@@ -204,7 +209,7 @@ pub fn service(event: &Event) -> Option<ServiceEvent> {
     let lease = |kind, lease: &ProjectLease| ServiceEvent { lease: Some(lease.clone()), ..of(kind) };
     let failed = |kind, error: &ProjectLockError| ServiceEvent { error: Some(error.clone()), ..of(kind) };
     match event {
-        Event::Acquired(held) => Some(lease("acquired", held)),
+        Event::Acquired { lease: held, .. } => Some(lease("acquired", held)),
         Event::Renewed(held) => Some(lease("renewed", held)),
         Event::Released(held) => Some(lease("released", held)),
         Event::Waiting { retry, delay } => {
@@ -280,7 +285,7 @@ impl AutosaveEvent {
 pub fn autosave(event: &Event) -> Vec<AutosaveEvent> {
     let state = |state| vec![AutosaveEvent::StateChanged { state }];
     match event {
-        Event::Acquired(_) => state("acquired"),
+        Event::Acquired { .. } => state("acquired"),
         Event::Renewed(_) => state("renewed"),
         Event::Released(_) => state("released"),
         Event::Error { error, attempt, lease_id } => {

@@ -35,6 +35,8 @@ pub enum Fault {
     Expired,
     /// The lock could not be released.
     ReleaseFailed,
+    /// The file has another version than the save was made from.
+    StaleBase,
 }
 
 /// What the caller was doing.
@@ -152,7 +154,7 @@ const RENEWAL: ClassOf = ClassOf::Always(Class::Renewal);
 
 /// The table of faults.
 #[rustfmt::skip]
-pub const TABLE: [Row; 13] = [
+pub const TABLE: [Row; 14] = [
     row(Fault::NoWebLocks, "web-lock-unsupported", Some("web-lock-unavailable"), ACQUISITION, true, Level::Warn,
         "fall back"),
     row(Fault::Denied, "acquire-denied", Some("web-lock-unavailable"), ACQUISITION, true, Level::Warn,
@@ -179,6 +181,8 @@ pub const TABLE: [Row; 13] = [
         "acquire anew"),
     row(Fault::ReleaseFailed, "release-failed", Some("fallback-write-failed"), ClassOf::Always(Class::Release), true,
         Level::Error, "try again in the background"),
+    row(Fault::StaleBase, "stale-base", Some("stale-base"), CONFLICT, false, Level::Warn,
+        "keep the draft, read the file again"),
 ];
 
 const fn row(
@@ -190,6 +194,8 @@ const fn row(
     level: Level,
     reaction: &'static str,
 ) -> Row {
+    // For the documentation: a page need not load it.
+    let reaction = if cfg!(target_family = "wasm") { "" } else { reaction };
     Row { fault, autosave, service, class, retryable, level, reaction }
 }
 
@@ -333,6 +339,9 @@ impl Fault {
             Self::Stale => "the project has another holder now; keep the draft, and acquire again",
             Self::Expired => "the lease ended before it was renewed; acquire again",
             Self::ReleaseFailed => "the lock could not be released; it is tried again in the background",
+            Self::StaleBase => {
+                "the file was saved elsewhere since it was read here; it stays as it is, read it again"
+            }
         }
     }
 }

@@ -55,6 +55,13 @@ pub enum Action {
     Look,
 }
 
+impl Action {
+    /// Whether it is to get the lock.
+    pub(crate) const fn acquires(&self) -> bool {
+        matches!(self, Self::Acquire(_) | Self::TakeOver { .. })
+    }
+}
+
 /// What was read under the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -141,6 +148,8 @@ pub enum Outcome {
     Lost(Loss),
     /// The claim was good, and the file was replaced.
     Saved,
+    /// The claim was good. The file has another version than the save was made from, and was not replaced.
+    StaleBase,
     /// There is no holder.
     Free,
     /// `.lock` cannot be read, and is too young to be replaced.

@@ -19,7 +19,8 @@
 //! | `lookProjectLock` | `look_at(call, now)` | `Settle` |
 //! | `renewProjectLock` | `renew(call, lease_id, extend_by, now)` | `Settle` |
 //! | `releaseProjectLock` | `release(call, lease_id, force, now)` | `Settle` |
-//! | `commitProjectFile` | `claim(now)` before anything is written, then `save(call, claim, now)` | `Saved` |
+//! | `readProjectFile` | `saw(path, version)`, once the application has the content | |
+//! | `commitProjectFile` | `may_save(claim, now)` before anything is written, then `save(call, save, now)` | `Saved` |
 //! | manual refresh | `refresh(now)` | |
 //! | page frozen, or put into the back/forward cache; and back | `handle_frozen(now)`, `handle_resumed(now)` | |
 //! | page hidden, or seen again | `handle_hidden(hidden, now)` | |
@@ -35,9 +36,10 @@
 //! - `Broadcast(news)`: to the other tabs, which call `handle_news`.
 //! - `Settle{call, answer}` or `Saved{call, saved}`: once per call.
 //!
-//! A **save** is a guarded section, too: `save` compares the claim and swaps the file under one guard, by the step
-//! `Save(call)`. The content never comes here: the shell has it, prepared aside or in memory. A refused save makes the tab
-//! read-only.
+//! A **save** is a guarded section, too: `save` compares the claim, then the version of the file with the one that the save was
+//! made from ([`version`]), and swaps the file, all under one guard. The content never comes here: the shell has it, prepared
+//! aside or in memory, and hashes it. A save that is refused because the lease is over makes the tab read-only. One that is
+//! refused because of its base does not: the application keeps its memory as a draft, reads the file again and goes on.
 //!
 //! The guard is never bypassed, held files are probed only under it, and the held file of a lease stays open from
 //! `OpenHeld` to `CloseHeld` or `DropHeld`. `docs/project-lock.md` says why each of these is needed.
@@ -55,12 +57,13 @@ pub mod options;
 pub mod record;
 pub mod root;
 pub mod section;
+pub mod version;
 pub mod wire;
 
 pub use clock::{Clock, Now};
 pub use effect::{
-    CallId, Effect, Folder, IoError, IoKind, News, NotSaved, ReleaseReason, State, Surroundings, Ticket,
-    WebLock,
+    CallId, Effect, Folder, IoError, IoKind, News, NotSaved, ReleaseReason, Save, State, Surroundings,
+    Ticket, WebLock,
 };
 pub use event::Event;
 pub use fault::{Fault, Operation, ProjectLockError};
@@ -69,6 +72,7 @@ pub use machine::ProjectLock;
 pub use options::{Options, Profile, Strategy, Wanted};
 pub use root::Root;
 pub use section::{IoReply, IoStep, Section};
+pub use version::{Base, Expected, Version};
 
 /// The word for a value; every list is complete, and a test sees to it.
 fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {

@@ -21,6 +21,8 @@ pub mod file {
     pub const GUARD: &str = ".lock.guard";
     /// What the names of held files begin with.
     pub const HELD: &str = ".lock.held.";
+    /// What the names of drafts begin with; the time in milliseconds, a dot and some of the hash follow.
+    pub const DRAFT: &str = ".lock.draft.";
 
     /// The file that the holder with this fence keeps open.
     pub fn held(fence: Fence) -> String {

@@ -12,6 +12,7 @@ use super::clock::Now;
 use super::effect::{CallId, IoError, IoKind};
 use super::guarded::{self, Action, Found, LockFile, Loss, Outcome, Probe};
 use super::record::Record;
+use super::version::{Expected, Version};
 
 /// How long the guard is tried for. A section takes milliseconds; a guard that is busy for longer belongs to a tab or
 /// program that was stopped.
@@ -46,6 +47,8 @@ pub enum IoStep {
     WriteLock(Record),
     /// Remove `.lock`; fine if it is gone. `Done`.
     RemoveLock,
+    /// Read the file of the project at this path, and hash it. `Version`.
+    ReadVersion(Expected),
     /// Let what was prepared for this call take the place of its file. `Done`.
     Save(CallId),
     /// Close the held file of this fence, which is this tab's own, and remove it; fine if it is closed or gone. `Done`.
@@ -90,6 +93,8 @@ pub enum IoReply {
     Lock(LockFile),
     /// What the held file said.
     Probe(Probe),
+    /// The version of the file.
+    Version(Version),
     /// It failed. It may have taken effect all the same.
     Failed {
         /// What the system said.
@@ -104,6 +109,8 @@ pub struct Conclusion {
     pub outcome: Outcome,
     /// Whether some clock is wrong.
     pub skewed: bool,
+    /// Whether a file has another version than expected.
+    pub changed: bool,
 }
 
 /// One guarded section, from taking the guard to letting it go.
@@ -144,6 +151,8 @@ pub struct Section {
     plan: VecDeque<IoStep>,
     /// The held file that they are about.
     held: Option<Fence>,
+    /// The files whose versions are compared: the one that is saved, or all that an acquiring tab knows.
+    files: Vec<Expected>,
     result: Option<Result<Conclusion, IoError>>,
 }
 
@@ -182,8 +191,17 @@ impl Section {
             lock: LockFile::Missing,
             plan: VecDeque::new(),
             held: None,
+            files: Vec::new(),
             result: None,
         }
+    }
+
+    /// Compares the versions of these files. A save is refused if the file that it replaces has another; a tab that acquires
+    /// is told that something has [`changed`](Conclusion::changed), which is looked at after the guard was let go: the lock
+    /// is its own by then.
+    pub fn expecting(mut self, files: Vec<Expected>) -> Self {
+        self.files = files;
+        self
     }
 
     /// What to do next.
@@ -255,7 +273,7 @@ impl Section {
         if is_next {
             self.plan.clear();
             let outcome = Outcome::Lost(Loss::Expired);
-            self.result = Some(Ok(Conclusion { outcome, skewed: false }));
+            self.result = Some(Ok(Conclusion { outcome, skewed: false, changed: false }));
             self.go_on(true);
         }
         is_next
@@ -293,14 +311,56 @@ impl Section {
         let verdict = guarded::decide(&self.action, &found, probe, now);
         self.held = verdict.held();
         self.plan = verdict.steps.into();
-        self.result = Some(Ok(Conclusion { outcome: verdict.outcome, skewed: verdict.skewed }));
+        self.plan_comparisons(&verdict.outcome);
+        let conclusion = Conclusion { outcome: verdict.outcome, skewed: verdict.skewed, changed: false };
+        self.result = Some(Ok(conclusion));
         self.go_on(guarded);
+    }
+
+    fn plan_comparisons(&mut self, outcome: &Outcome) {
+        let is_granted = matches!(outcome, Outcome::Granted(_));
+        if is_granted && !self.files.is_empty() {
+            self.plan.push_back(IoStep::DropGuard);
+        }
+        for file in std::mem::take(&mut self.files) {
+            match outcome {
+                // Before the file is swapped, under the same guard.
+                Outcome::Saved => self.plan.push_front(IoStep::ReadVersion(file)),
+                _ if is_granted => self.plan.push_back(IoStep::ReadVersion(file)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the file is as expected. What could not be read is not.
+    fn compare(&mut self, expected: &Expected, reply: &IoReply) {
+        if matches!(reply, IoReply::Version(found) if expected.allows(found)) {
+            return;
+        }
+        if let Some(Ok(conclusion)) = &mut self.result {
+            conclusion.changed = true;
+            if conclusion.outcome == Outcome::Saved {
+                conclusion.outcome = Outcome::StaleBase;
+                self.plan.clear();
+            }
+        }
     }
 
     /// A step of the plan was taken, or failed.
     fn acted(&mut self, reply: IoReply, guarded: bool) {
         match (self.plan.pop_front(), reply) {
             (Some(_), IoReply::Done) | (None, _) => self.go_on(guarded),
+            (Some(IoStep::ReadVersion(expected)), reply)
+                // Not being able to look takes nothing from a lock that was granted.
+                if matches!(reply, IoReply::Version(_)) || self.action.acquires() =>
+            {
+                self.compare(&expected, &reply);
+                self.go_on(guarded);
+            }
+            (Some(IoStep::ReadVersion(_)), reply) => {
+                self.plan.clear();
+                self.fail(IoKind::Read, reply, guarded);
+            }
             (Some(step), _) if step.may_fail() => {
                 if let (IoStep::OpenHeld(_), Some(IoStep::WriteLock(record))) = (step, self.plan.front_mut())
                 {

@@ -137,7 +137,7 @@ impl EffectView {
             Effect::Saved { call, saved } => {
                 let error = match saved {
                     Ok(()) => None,
-                    Err(NotSaved::Lost(error)) => Some(Box::new(error.into())),
+                    Err(NotSaved::Lost(error) | NotSaved::StaleBase(error)) => Some(Box::new(error.into())),
                     Err(NotSaved::Folder(error)) => {
                         Some(Box::new((&error.told(Operation::Save, profile)).into()))
                     }
@@ -207,6 +207,11 @@ shape! {
         },
         /// Remove `.lock`.
         RemoveLock {},
+        /// Read a file of the project and hash it: `versionRead`.
+        ReadVersion {
+            /// Where it is, below the root.
+            path: String,
+        },
         /// Let the file that was prepared for a save take its place.
         Save {
             /// The number of the call.
@@ -243,6 +248,7 @@ impl From<&IoStep> for StepView {
             IoStep::OpenHeld(fence) => Self::OpenHeld { fence: fence.get() },
             IoStep::WriteLock(record) => Self::WriteLock { record: record.into() },
             IoStep::RemoveLock => Self::RemoveLock {},
+            IoStep::ReadVersion(file) => Self::ReadVersion { path: file.path.clone() },
             IoStep::Save(call) => Self::Save { call: call.0 },
             IoStep::CloseHeld(fence) => Self::CloseHeld { fence: fence.get() },
             IoStep::DropHeld(fence) => Self::DropHeld { fence: fence.get() },
@@ -423,6 +429,7 @@ shape! {
         pub delay_ms: Option<u64>,
         pub lease: Option<ProjectLeaseView>,
         pub holder: Option<Box<HolderView>>,
+        pub changed: Option<bool>,
         pub lease_id: Option<String>,
         pub next_heartbeat_in_ms: Option<u64>,
         pub state: Option<&'static str>,
@@ -494,7 +501,11 @@ impl ProjectEventView {
                 view.retry = Some(*retry);
                 view.delay_ms = Some(whole_millis(*delay));
             }
-            Event::Acquired(lease) | Event::Renewed(lease) | Event::Released(lease) => {
+            Event::Acquired { lease, changed } => {
+                view.lease = Some(ProjectLeaseView::new(lease, project));
+                view.changed = Some(*changed);
+            }
+            Event::Renewed(lease) | Event::Released(lease) => {
                 view.lease = Some(ProjectLeaseView::new(lease, project));
             }
             Event::Held(holder) => view.holder = Some(Box::new(holder.into())),

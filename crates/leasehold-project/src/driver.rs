@@ -2,17 +2,19 @@
 //! Nothing happens by itself here; a thread of its own does that for programs, and tests turn it by hand.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 
 use leasehold_core::lease::Proof;
 use leasehold_core::{Fence, HolderTime, LeaseId, Meta, Reason, Ttl};
 use leasehold_project_rules::guarded::{Action, Outcome};
 use leasehold_project_rules::machine::ProjectLock;
 use leasehold_project_rules::{
-    Answer, CallId, Effect, Event, IoError, IoStep, NotSaved, Now, Options, ProjectLease, ReleaseReason,
-    State, Surroundings, WebLock,
+    Answer, Base, CallId, Effect, Event, IoError, IoStep, NotSaved, Now, Options, ProjectLease,
+    ReleaseReason, Save, Section, State, Surroundings, Version, WebLock,
 };
 
 use crate::clock::Clock;
+use crate::draft::{self, Draft};
 use crate::section::{self, Folder, ToSave};
 
 /// A machine, its folder and its clock.
@@ -25,6 +27,8 @@ pub struct Driver<F: Folder, C: Clock> {
     /// What is to be saved, by the call that saves it.
     to_save: BTreeMap<CallId, ToSave>,
     saved: VecDeque<(CallId, Result<(), NotSaved>)>,
+    /// The last draft that was kept of each file: what it was made from, and its id.
+    drafts: BTreeMap<String, (Version, String)>,
     events: VecDeque<Event>,
 }
 
@@ -40,6 +44,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
             answers: VecDeque::new(),
             to_save: BTreeMap::new(),
             saved: VecDeque::new(),
+            drafts: BTreeMap::new(),
             events: VecDeque::new(),
         }
     }
@@ -76,13 +81,68 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         self.call(|machine, call, now| machine.release(call, lease_id, reason, force, now))
     }
 
-    /// Begins to write a file of the project. It is written if the lease is good, which is checked under the guard that the
-    /// file is swapped under; [`poll_saved`](Self::poll_saved) says what came of it.
-    pub fn save(&mut self, claim: Proof, name: &str, content: &[u8]) -> CallId {
-        let to_save = (name.to_owned(), content.to_owned());
+    /// A file of the project, and its version. What is saved under its name from now on is made from it.
+    pub fn read(&mut self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        section::check_name(name)?;
+        let content = self.folder.read(name)?;
+        let version = content.as_deref().map_or(Version::NO_FILE, section::version_of);
+        self.machine.saw(name, version);
+        self.work();
+        Ok(content)
+    }
+
+    /// Begins to write a file of the project. It is written if the lease is good and the file has the version that the save was
+    /// made from, which is checked under the guard that the file is swapped under; [`poll_saved`](Self::poll_saved) says what
+    /// came of it. What is refused is kept as a draft.
+    pub fn save(&mut self, claim: Proof, name: &str, content: &[u8], base: Base) -> CallId {
+        let version = section::version_of(content);
+        let from = self.machine.unsaved(name, &version);
+        let to_save = ToSave { name: name.to_owned(), content: content.to_owned(), base: from };
         // The number of the next call.
         self.to_save.insert(CallId(self.calls.wrapping_add(1)), to_save);
-        self.call(|machine, call, now| machine.save(call, claim, now))
+        let save = Save { claim, path: name.into(), version, base };
+        self.call(|machine, call, now| machine.save(call, save, now))
+    }
+
+    /// Keeps content as a draft, unless it is empty, or what this program has read or written under this name.
+    pub fn keep_draft(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
+        section::check_name(name)?;
+        let version = section::version_of(content);
+        let Some(base) = self.machine.unsaved(name, &version).filter(|_| !content.is_empty()) else {
+            return Ok(());
+        };
+        let now = self.clock.now().wall;
+        let id = draft::keep(&self.folder, name, content, (&version, &base), now)?;
+        match self.drafts.insert(name.to_owned(), (base.clone(), id.clone())) {
+            // The new one was made from the same version, and contains what the old one did.
+            Some((old_base, old)) if old_base == base && old != id => self.folder.discard_draft(&old),
+            _ => Ok(()),
+        }
+    }
+
+    /// What could not be saved, of any program, the oldest first.
+    pub fn drafts(&self) -> io::Result<Vec<Draft>> {
+        draft::all(&self.folder)
+    }
+
+    /// Removes a draft.
+    pub fn discard_draft(&self, id: &str) -> io::Result<()> {
+        draft::discard(&self.folder, id)
+    }
+
+    /// A save was answered: what was refused is kept, and what has been saved needs no draft any more.
+    fn after_save(&mut self, saved: &Result<(), NotSaved>, to_save: &ToSave) {
+        let ToSave { name, content, base } = to_save;
+        let kept = match (saved, self.drafts.get(name)) {
+            (Err(NotSaved::Lost(_) | NotSaved::StaleBase(_)), _) => self.keep_draft(name, content),
+            (Ok(()), Some((draft_base, id))) if base.as_ref() == Some(draft_base) => {
+                self.folder.discard_draft(id)
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, %name, "a draft could not be kept or removed");
+        }
     }
 
     /// Does what is due by now.
@@ -102,7 +162,8 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// Who has the folder.
     pub fn look(&mut self) -> Result<Outcome, IoError> {
-        section::run(&mut self.folder, Action::Look, None, &self.clock).map(|conclusion| conclusion.outcome)
+        let look = Section::new(Action::Look, std::process::id());
+        section::run(&mut self.folder, look, None, &self.clock).map(|conclusion| conclusion.outcome)
     }
 
     /// When [`turn`](Self::turn) has something to do.
@@ -180,7 +241,9 @@ impl<F: Folder, C: Clock> Driver<F, C> {
                 Effect::Emit(event) => self.events.push_back(event),
                 Effect::Settle { call, answer } => self.answers.push_back((call, answer)),
                 Effect::Saved { call, saved } => {
-                    self.to_save.remove(&call);
+                    if let Some(to_save) = self.to_save.remove(&call) {
+                        self.after_save(&saved, &to_save);
+                    }
                     self.saved.push_back((call, saved));
                 }
                 // Programs hear of each other by looking at the folder.

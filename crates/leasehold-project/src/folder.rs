@@ -17,13 +17,13 @@ use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe};
 use leasehold_project_rules::record::{self, Record};
 use leasehold_project_rules::root::{self, file};
 use leasehold_project_rules::section::Conclusion;
-use leasehold_project_rules::{CallId, IoError};
+use leasehold_project_rules::{CallId, Expected, IoError, Section, Version};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
 use crate::clock::{self, SystemClock};
 use crate::lock_file;
-use crate::section::{self, Folder, GuardTry};
+use crate::section::{self, Folder, GuardTry, ToSave};
 
 /// What a file of the project is written to before it takes its place. Under the guard there is one at a time.
 const SAVE_TMP: &str = ".lock.save.tmp";
@@ -87,14 +87,31 @@ impl ProjectFolder {
 
     /// Runs a guarded section: takes the guard, reads, decides, does.
     pub fn guarded(&mut self, action: Action) -> Result<Conclusion, IoError> {
-        section::run(self, action, None, &SystemClock)
+        section::run(self, Section::new(action, std::process::id()), None, &SystemClock)
     }
 
-    /// Runs the guarded section of a save: the file is written if the claim is good.
-    pub fn guarded_save(&mut self, claim: Proof, name: &str, content: &[u8]) -> Result<Outcome, IoError> {
-        let to_save = (name.to_owned(), content.to_owned());
-        let action = Action::Save { claim, call: CallId(0) };
-        section::run(self, action, Some(&to_save), &SystemClock).map(|conclusion| conclusion.outcome)
+    /// Runs the guarded section of a save: the file is written if the claim is good, and if the file has the version `base`.
+    pub fn guarded_save(
+        &mut self,
+        claim: Proof,
+        name: &str,
+        content: &[u8],
+        base: &Version,
+    ) -> Result<Outcome, IoError> {
+        let to_save = ToSave { name: name.to_owned(), content: content.to_owned(), base: None };
+        let section = Section::new(Action::Save { claim, call: CallId(0) }, std::process::id())
+            .expecting(vec![Expected::new(name, base)]);
+        section::run(self, section, Some(&to_save), &SystemClock).map(|conclusion| conclusion.outcome)
+    }
+
+    /// The folder that a file is in, and the name that it has there.
+    fn folder_of<'a>(&self, name: &'a str) -> io::Result<(OwnedFd, &'a str)> {
+        let mut folder = self.handle.try_clone()?;
+        let (folders, name) = name.rsplit_once('/').unwrap_or(("", name));
+        for part in folders.split('/').filter(|part| !part.is_empty()) {
+            folder = open_folder(folder.as_fd(), Path::new(part))?;
+        }
+        Ok((folder, name))
     }
 
     fn is_still_there(&self, guard: &File) -> io::Result<bool> {
@@ -257,20 +274,44 @@ impl Folder for ProjectFolder {
         Ok(())
     }
 
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let read = self.folder_of(name).and_then(|(folder, name)| {
+            let mut content = Vec::new();
+            open_file(folder.as_fd(), name, OFlags::RDONLY, 0)?.read_to_end(&mut content)?;
+            Ok(content)
+        });
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
     fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
         section::check_name(name)?;
-        let mut folder = self.handle.try_clone()?;
-        let mut parts = name.split('/').peekable();
-        while let Some(part) = parts.next() {
-            match parts.peek() {
-                Some(_) => folder = open_folder(folder.as_fd(), Path::new(part))?,
-                None => {
-                    let access = access_of(folder.as_fd(), part)?;
-                    replace(folder.as_fd(), part, SAVE_TMP, content, access)?;
-                }
+        let (folder, name) = self.folder_of(name)?;
+        let access = access_of(folder.as_fd(), name)?;
+        replace(folder.as_fd(), name, SAVE_TMP, content, access)
+    }
+
+    fn keep_draft(&self, id: &str, content: &[u8]) -> io::Result<()> {
+        let access = Some(self.access()?);
+        replace(self.handle.as_fd(), id, &format!("{SAVE_TMP}.{id}"), content, access)
+    }
+
+    fn draft_ids(&self) -> io::Result<Vec<String>> {
+        let mut ids = Vec::new();
+        for entry in Dir::read_from(&self.handle)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy();
+            if name.starts_with(file::DRAFT) {
+                ids.push(name.into_owned());
             }
         }
-        Ok(())
+        Ok(ids)
+    }
+
+    fn discard_draft(&self, id: &str) -> io::Result<()> {
+        remove(self.handle.as_fd(), id)
     }
 }
 

@@ -7,7 +7,10 @@
 //! let project = Project::open(folder.path())?; // such as "drawings/house"
 //! let guard = project.acquire(Options::default())?;
 //!
-//! // The lease renews itself in the background. A save is refused if the project has another holder by then.
+//! let plan = project.read("plan.json")?; // none yet
+//!
+//! // The lease renews itself in the background. A save is refused if the project has another holder by then, or if another
+//! // program has saved the file since it was read here: what could not be saved is among `project.drafts()`.
 //! guard.save("plan.json", b"{\"rooms\": 3}")?;
 //!
 //! guard.release()?;
@@ -26,6 +29,7 @@
 
 mod cancel;
 mod clock;
+mod draft;
 mod driver;
 mod folder;
 pub mod lock_file;
@@ -40,13 +44,15 @@ pub mod dialect {
 
 pub use cancel::Cancel;
 pub use clock::{Clock, SystemClock};
+pub use draft::Draft;
 pub use driver::Driver;
 pub use folder::{OpenError, ProjectFolder};
 pub use leasehold_core::{Fence, Invalid, LeaseId, Owner, Reason, StoreTime, Ttl};
 pub use leasehold_project_rules::guarded::{Holder, Outcome};
 pub use leasehold_project_rules::record::label_text;
 pub use leasehold_project_rules::{
-    Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, ReleaseReason, State,
+    Base, Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, ReleaseReason,
+    State, Version,
 };
-pub use project::{Project, ProjectGuard, SaveError};
-pub use section::{Folder, GuardTry};
+pub use project::{Project, ProjectFile, ProjectGuard, SaveError};
+pub use section::{Folder, GuardTry, version_of};

@@ -1,5 +1,6 @@
 //! The lock on a project folder, for programs: a thread of its own keeps the lease, calls wait for their answers.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -9,14 +10,16 @@ use leasehold_core::lease::Proof;
 use leasehold_core::{Fence, Invalid, LeaseId, Meta, Owner, Reason, Ttl};
 use leasehold_project_rules::guarded::Outcome;
 use leasehold_project_rules::{
-    Answer, CallId, Event, Fault, Folder as Kind, IoError, NotSaved, Operation, Options, Profile,
-    ProjectLease, ProjectLockError, ReleaseReason, Settled, Strategy, Surroundings,
+    Answer, Base, CallId, Event, Fault, Folder as Kind, IoError, NotSaved, Operation, Options, Profile,
+    ProjectLease, ProjectLockError, ReleaseReason, Settled, Strategy, Surroundings, Version,
 };
 
 use crate::cancel::Cancel;
 use crate::clock::{Clock, SystemClock};
+use crate::draft::Draft;
 use crate::driver::Driver;
 use crate::folder::{OpenError, ProjectFolder};
+use crate::section::version_of;
 
 type Native = Driver<ProjectFolder, SystemClock>;
 
@@ -70,21 +73,40 @@ impl Drop for Caller {
     }
 }
 
+/// A file of the project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectFile {
+    /// What is in it.
+    pub content: Vec<u8>,
+    /// The hash of that.
+    pub version: Version,
+}
+
 /// Why a file was not saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
     /// The project is not this program's any more: its holder may have saved since. Nothing was written.
-    #[error("not saved: the project is not ours any more; keep a draft, and acquire again")]
+    #[error("not saved: the project is not ours any more; what you have is kept as a draft, acquire again")]
     Lost,
+    /// Another program has saved the file since this one read it. Nothing was overwritten.
+    #[error(
+        "not saved: {path} was saved by another program since it was read here; read it again. What you have is kept as a draft"
+    )]
+    StaleBase {
+        /// The file.
+        path: String,
+    },
     /// It could not be written. What was there before is still there.
     #[error("not saved: {}; what was there before is still there", .0.said)]
     Folder(IoError),
 }
 
-impl From<NotSaved> for SaveError {
-    fn from(why: NotSaved) -> Self {
+impl SaveError {
+    /// Why the file of this name was not saved.
+    pub(crate) fn new(why: NotSaved, name: &str) -> Self {
         match why {
             NotSaved::Lost(_) => Self::Lost,
+            NotSaved::StaleBase(_) => Self::StaleBase { path: name.to_owned() },
             NotSaved::Folder(error) => Self::Folder(error),
         }
     }
@@ -100,9 +122,9 @@ impl Project {
     pub fn open_as(path: impl AsRef<Path>, owner: Owner) -> Result<Self, OpenError> {
         let folder = ProjectFolder::open(path)?;
         let path = folder.path().to_owned();
-        let refused = |said: std::io::Error| OpenError::Folder { path: path.clone(), said };
+        let refused = |said: io::Error| OpenError::Folder { path: path.clone(), said };
         let mut seed = [0; 16];
-        getrandom::fill(&mut seed).map_err(|error| refused(std::io::Error::other(error.to_string())))?;
+        getrandom::fill(&mut seed).map_err(|error| refused(io::Error::other(error.to_string())))?;
         let driver = Driver::new(folder, SystemClock, Surroundings { owner, folder: Kind::Guarded, seed });
         let (orders, inbox) = mpsc::channel();
         let keeper = thread::Builder::new().name("leasehold-project".into());
@@ -167,6 +189,32 @@ impl Project {
         let (events, listener) = mpsc::channel();
         let _ = self.orders.send(Order::Subscribe(events));
         listener
+    }
+
+    /// A file of the project, such as `pages/1.json`; none if it is missing. What is saved under its name from now on counts
+    /// as made from it. Reading needs no lock.
+    pub fn read(&self, name: &str) -> io::Result<Option<ProjectFile>> {
+        let name = name.to_owned();
+        let content = self.ask(move |driver| driver.read(&name)).unwrap_or_else(|| Err(ended()))?;
+        Ok(content.map(|content| ProjectFile { version: version_of(&content), content }))
+    }
+
+    /// Keeps content as a draft, unless it is empty, or what this program has read or written under this name. A save that is
+    /// refused does so by itself.
+    pub fn keep_draft(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let (name, content) = (name.to_owned(), content.to_owned());
+        self.ask(move |driver| driver.keep_draft(&name, &content)).unwrap_or_else(|| Err(ended()))
+    }
+
+    /// What could not be saved, by this program or any other, the oldest first. At most the last 20 are kept.
+    pub fn drafts(&self) -> io::Result<Vec<Draft>> {
+        self.ask(|driver| driver.drafts()).unwrap_or_else(|| Err(ended()))
+    }
+
+    /// Removes a draft; fine if it is gone.
+    pub fn discard_draft(&self, id: &str) -> io::Result<()> {
+        let id = id.to_owned();
+        self.ask(move |driver| driver.discard_draft(&id)).unwrap_or_else(|| Err(ended()))
     }
 
     /// Who has the project, as far as a look tells. Changes nothing.
@@ -260,15 +308,27 @@ impl ProjectGuard {
         self.claim().is_some()
     }
 
-    /// Writes a file of the project, such as `pages/1.json`, as a whole. Whether the project is still ours is looked at
-    /// under the same guard: a program that slept through its lease cannot overwrite the work of the next one.
-    pub fn save(&self, name: &str, content: &[u8]) -> Result<(), SaveError> {
-        let Some(claim) = self.claim() else { return Err(SaveError::Lost) };
-        let (name, content) = (name.to_owned(), content.to_owned());
+    /// Writes a file of the project, such as `pages/1.json`, as a whole; answers its version. Whether the project is still ours
+    /// is looked at under the same guard: a program that slept through its lease cannot overwrite the work of the next one.
+    /// So is the version of the file: it must be what this program last [read](Project::read) or saved, or no file if it did
+    /// neither. What is refused is kept as a [draft](Project::drafts).
+    pub fn save(&self, name: &str, content: &[u8]) -> Result<Version, SaveError> {
+        self.save_from(name, content, Base::LastSeen)
+    }
+
+    /// The same for content that was made from another version; or from any, with [`Base::Overwrite`].
+    pub fn save_from(&self, name: &str, content: &[u8], base: Base) -> Result<Version, SaveError> {
+        let Some(claim) = self.claim() else {
+            self.project.keep_draft(name, content).map_err(folder_error)?;
+            return Err(SaveError::Lost);
+        };
+        let version = version_of(content);
+        let (path, content) = (name.to_owned(), content.to_owned());
         let (caller, saved) = mpsc::channel();
-        let begin = move |driver: &mut Native| driver.save(claim, &name, &content);
+        let begin = move |driver: &mut Native| driver.save(claim, &path, &content, base);
         let _ = self.project.orders.send(Order::Save(Box::new(begin), caller));
-        saved.recv().unwrap_or_else(|_| Err(NotSaved::Folder(gone()))).map_err(SaveError::from)
+        let saved = saved.recv().unwrap_or_else(|_| Err(NotSaved::Folder(gone())));
+        saved.map(|()| version).map_err(|why| SaveError::new(why, name))
     }
 
     /// Extends the lease now: by its usual time, or by another.
@@ -414,8 +474,17 @@ fn stopped(operation: Operation, profile: Profile) -> ProjectLockError {
 }
 
 fn gone() -> IoError {
-    let said = "the lock's own thread has ended".to_owned();
-    IoError { kind: leasehold_project_rules::IoKind::Open, said }
+    IoError { kind: leasehold_project_rules::IoKind::Open, said: ended().to_string() }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the lock's own thread has ended")
+}
+
+/// A draft could not be kept, and nothing was saved.
+#[allow(clippy::needless_pass_by_value)] // how `map_err` passes errors
+pub(crate) fn folder_error(error: io::Error) -> SaveError {
+    SaveError::Folder(IoError { kind: leasehold_project_rules::IoKind::Write, said: error.to_string() })
 }
 
 /// A name for this program that tells people where to look for it.

@@ -1,13 +1,15 @@
 //! The steps of a guarded section on a folder: a real one, or a double. What is done in which order, and what follows a
 //! failure, is [`leasehold_project_rules::section`]'s to say; nothing is decided here.
 
+use std::fmt::Write;
 use std::io;
 
 use leasehold_core::Fence;
-use leasehold_project_rules::guarded::{Action, LockFile, Probe};
+use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{self, Record};
 use leasehold_project_rules::section::Conclusion;
-use leasehold_project_rules::{IoError, IoReply, IoStep, Section, root};
+use leasehold_project_rules::{IoError, IoReply, IoStep, Section, Version, root};
+use sha2::{Digest, Sha256};
 
 use crate::clock::Clock;
 
@@ -51,8 +53,30 @@ pub trait Folder: Send + 'static {
     /// Removes every held file that is not open, but this one.
     fn sweep_held(&self, keep: Fence) -> io::Result<()>;
 
+    /// A file below the folder; none if it, or a folder on the way to it, is missing.
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
     /// Writes a file of the project as a whole, durably.
     fn save(&self, name: &str, content: &[u8]) -> io::Result<()>;
+
+    /// Writes a draft as a whole, durably. This and what follows need no guard: no two drafts have one name.
+    fn keep_draft(&self, id: &str, content: &[u8]) -> io::Result<()>;
+
+    /// The names of all drafts.
+    fn draft_ids(&self) -> io::Result<Vec<String>>;
+
+    /// Removes a draft; fine if it is gone.
+    fn discard_draft(&self, id: &str) -> io::Result<()>;
+}
+
+/// The version of a content: its SHA-256, as `sha256sum` prints it.
+pub fn version_of(content: &[u8]) -> Version {
+    let hash = Sha256::digest(content);
+    let hex = hash.iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    });
+    Version::new(&hex)
 }
 
 /// What came of a try for the guard.
@@ -66,8 +90,13 @@ pub enum GuardTry {
     Absent,
 }
 
-/// A file that waits to be saved: its name and its content.
-pub(crate) type ToSave = (String, Vec<u8>);
+/// A file that waits to be saved.
+pub(crate) struct ToSave {
+    pub(crate) name: String,
+    pub(crate) content: Vec<u8>,
+    /// What it was made from, unless it is what this program has read or written.
+    pub(crate) base: Option<Version>,
+}
 
 /// Takes a step. `to_save` is what the step `Save` is about.
 pub(crate) fn take_step<F: Folder>(folder: &mut F, step: &IoStep, to_save: Option<&ToSave>) -> IoReply {
@@ -93,8 +122,13 @@ fn reply<F: Folder>(folder: &mut F, step: &IoStep, to_save: Option<&ToSave>) -> 
         IoStep::OpenHeld(fence) => folder.open_held(*fence)?,
         IoStep::WriteLock(record) => folder.write_lock(record)?,
         IoStep::RemoveLock => folder.remove_lock()?,
+        IoStep::ReadVersion(file) => {
+            check_name(&file.path)?;
+            let content = folder.read(&file.path)?;
+            return Ok(IoReply::Version(content.map_or(Version::NO_FILE, |content| version_of(&content))));
+        }
         IoStep::Save(_) => match to_save {
-            Some((name, content)) => folder.save(name, content)?,
+            Some(ToSave { name, content, .. }) => folder.save(name, content)?,
             None => return Err(io::Error::other("there is nothing to save")),
         },
         IoStep::CloseHeld(fence) => folder.close_held(*fence),
@@ -108,11 +142,11 @@ fn reply<F: Folder>(folder: &mut F, step: &IoStep, to_save: Option<&ToSave>) -> 
 /// Runs a whole section, and waits for the guard where it is busy.
 pub(crate) fn run<F: Folder>(
     folder: &mut F,
-    action: Action,
+    section: Section,
     to_save: Option<&ToSave>,
     clock: &dyn Clock,
 ) -> Result<Conclusion, IoError> {
-    let mut section = Section::new(action, std::process::id());
+    let mut section = section;
     loop {
         if let Some(step) = section.poll_step() {
             let reply = take_step(folder, &step, to_save);

@@ -25,15 +25,17 @@ use std::time::Duration;
 use leasehold_core::{Fence, Owner, Reason, StoreTime};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::Record;
+use leasehold_project_rules::root::file;
 use leasehold_project_rules::{
-    Answer, CallId, Event, Folder as Kind, IoKind, Now, Options, ProjectLease, ProjectLockError,
+    Answer, Base, CallId, Event, Folder as Kind, IoKind, Now, Options, ProjectLease, ProjectLockError,
     ReleaseReason, Settled, State, Surroundings,
 };
 
 use crate::clock::Clock;
+use crate::draft::Draft;
 use crate::driver::Driver;
 use crate::lock_file;
-use crate::project::SaveError;
+use crate::project::{self, SaveError};
 use crate::section::{self, Folder, GuardTry};
 
 /// A clock that moves only when a test moves it. Clones are the same clock.
@@ -261,10 +263,29 @@ impl Folder for OpenedMock {
         Ok(())
     }
 
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.folder.fails(IoKind::Read)?;
+        Ok(self.folder.file(name))
+    }
+
     fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
         section::check_name(name)?;
+        self.keep_draft(name, content)
+    }
+
+    fn keep_draft(&self, id: &str, content: &[u8]) -> io::Result<()> {
         self.folder.fails(IoKind::Write)?;
-        self.folder.inside().files.insert(name.to_owned(), content.to_owned());
+        self.folder.inside().files.insert(id.to_owned(), content.to_owned());
+        Ok(())
+    }
+
+    fn draft_ids(&self) -> io::Result<Vec<String>> {
+        let names = self.folder.inside().files.keys().cloned().collect::<Vec<_>>();
+        Ok(names.into_iter().filter(|name| name.starts_with(file::DRAFT)).collect())
+    }
+
+    fn discard_draft(&self, id: &str) -> io::Result<()> {
+        self.folder.inside().files.remove(id);
         Ok(())
     }
 }
@@ -314,14 +335,27 @@ impl FakeProject {
         self.answer_of(call).map(|_| ())
     }
 
-    /// Writes a file of the project, if the lease is good.
+    /// A file of the project.
+    pub fn read(&mut self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.driver.read(name)
+    }
+
+    /// What could not be saved, of any program.
+    pub fn drafts(&self) -> io::Result<Vec<Draft>> {
+        self.driver.drafts()
+    }
+
+    /// Writes a file of the project, if the lease is good and no other program has saved the file since this one read it.
     pub fn save(&mut self, name: &str, content: &[u8]) -> Result<(), SaveError> {
-        let Some(claim) = self.driver.claim() else { return Err(SaveError::Lost) };
-        let call = self.driver.save(claim, name, content);
+        let Some(claim) = self.driver.claim() else {
+            self.driver.keep_draft(name, content).map_err(project::folder_error)?;
+            return Err(SaveError::Lost);
+        };
+        let call = self.driver.save(claim, name, content, Base::LastSeen);
         loop {
             let mut saved = std::iter::from_fn(|| self.driver.poll_saved());
             if let Some((_, saved)) = saved.find(|(known, _)| *known == call) {
-                return saved.map_err(SaveError::from);
+                return saved.map_err(|why| SaveError::new(why, name));
             }
             if !self.move_on() {
                 return Err(SaveError::Lost);

@@ -15,8 +15,8 @@ use leasehold_project_rules::event::{AutosaveEvent, autosave};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record};
 use leasehold_project_rules::{
-    CallId, Effect, Event, Folder, IoReply, IoStep, News, NotSaved, Now, Options, Profile, ProjectLock,
-    ReleaseReason, State, Surroundings, Ticket, WebLock,
+    Base, CallId, Effect, Event, Folder, IoReply, IoStep, News, NotSaved, Now, Options, Profile, ProjectLock,
+    ReleaseReason, Save, State, Surroundings, Ticket, Version, WebLock,
 };
 use leasehold_store::random::Random;
 
@@ -37,8 +37,10 @@ pub struct Counts {
     pub granted: u64,
     /// How often a file was saved.
     pub saved: u64,
-    /// How often a save was refused under the guard.
+    /// How often a save was refused because its lease was over.
     pub refused: u64,
+    /// How often a save was refused because it was made from another version than the one that was there.
+    pub stale: u64,
     /// How often a tab became read-only.
     pub readonly: u64,
     /// How many tabs crashed, and how many were stopped or frozen.
@@ -58,12 +60,29 @@ pub struct Run {
     pub story: VecDeque<String>,
 }
 
+/// The one file of the project.
+const PATH: &str = "current.json";
+
+/// The version of a content.
+fn version(content: u64) -> Version {
+    if content == 0 { Version::NO_FILE } else { Version::new(&content.to_string()) }
+}
+
 /// How much of the story is kept.
 const STORY: usize = 150;
 
-/// Lives through the world of this seed. With `unfenced`, saves are not checked under the guard: a mistake on purpose.
-pub fn run(seed: u64, unfenced: bool) -> Run {
-    let mut world = World::new(seed, unfenced);
+/// A mistake on purpose, which a world must find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// Saves are not checked under the guard.
+    Unfenced,
+    /// Saves do not compare the version that they were made from.
+    Baseless,
+}
+
+/// Lives through the world of this seed, with a mistake or without.
+pub fn run(seed: u64, mistake: Option<Mistake>) -> Run {
+    let mut world = World::new(seed, mistake);
     while world.wrong.is_none() {
         let Some(Reverse((time, _, turn))) = world.turns.pop() else { break };
         if time > START + TROUBLE + PEACE {
@@ -120,8 +139,10 @@ struct Tab {
     options: Options,
     /// The step in the folder that is under way.
     io: Option<IoStep>,
-    /// The saves that are under way, and their fences.
-    saves: BTreeMap<u32, u64>,
+    /// The saves that are under way: their fences, and what they save.
+    saves: BTreeMap<u32, (u64, u64)>,
+    /// What the application has in memory: the last content that it read, or made to save it.
+    memory: u64,
     /// The take-over that is under way.
     forcing: Option<u32>,
     timer: Option<u64>,
@@ -133,7 +154,7 @@ struct Tab {
 struct World {
     random: Random,
     now: u64,
-    unfenced: bool,
+    mistake: Option<Mistake>,
     turns: BinaryHeap<Reverse<(u64, u64, Turn)>>,
     order: u64,
     tabs: Vec<Tab>,
@@ -143,11 +164,17 @@ struct World {
     last_fence: Option<u64>,
     guard: Option<usize>,
     held: BTreeMap<u64, Option<usize>>,
+    /// What the one file of the project contains; 0 when there is none.
+    file: u64,
     // The Web Lock.
     web: Option<(usize, u32, Ticket)>,
     web_queue: VecDeque<(usize, u32, Ticket)>,
     // What is known from outside.
     newest: u64,
+    /// What each content was made from, by its number; 0 is no content.
+    made_from: Vec<u64>,
+    /// The last content whose save was acknowledged.
+    acknowledged: u64,
     held_at: u64,
     forced_until: u64,
     counts: Counts,
@@ -156,13 +183,13 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, unfenced: bool) -> Self {
+    fn new(seed: u64, mistake: Option<Mistake>) -> Self {
         let mut random = Random::new(seed);
         let tabs = random.between(2, 4);
         let mut world = Self {
             random,
             now: START,
-            unfenced,
+            mistake,
             turns: BinaryHeap::new(),
             order: 0,
             tabs: Vec::new(),
@@ -171,9 +198,12 @@ impl World {
             last_fence: None,
             guard: None,
             held: BTreeMap::new(),
+            file: 0,
             web: None,
             web_queue: VecDeque::new(),
             newest: 0,
+            made_from: vec![0],
+            acknowledged: 0,
             held_at: START,
             forced_until: 0,
             counts: Counts::default(),
@@ -198,14 +228,17 @@ impl World {
         let auto_resume = (at == 0 || self.random.chance(500)).then_some(true);
         let reentrant = self.random.chance(100);
         let owner = Owner::parse(&format!("tab-{at}-{life}")).unwrap_or_else(|_| unreachable!("a name"));
+        let mut machine = ProjectLock::new(Surroundings { owner, folder: Folder::Guarded, seed });
+        machine.saw(PATH, version(self.file));
         Tab {
-            machine: ProjectLock::new(Surroundings { owner, folder: Folder::Guarded, seed }),
+            machine,
             life,
             stopped: 0,
             has_web: self.random.chance(600),
             options: Options { auto_resume, reentrant, ..Options::of(profile) },
             io: None,
             saves: BTreeMap::new(),
+            memory: self.file,
             forcing: None,
             timer: None,
             calls: BTreeSet::new(),
@@ -310,6 +343,8 @@ impl World {
                     self.begin_save(at, call, claim);
                 }
             }
+            // A page that becomes visible loads the project anew, for example.
+            (_, _) if dice < 72 => self.read(at),
             _ => {}
         }
         self.misfortune(at);
@@ -413,7 +448,7 @@ impl World {
             }
             Effect::Settle { call, .. } => self.answered(at, call),
             Effect::Saved { call, saved } => {
-                self.counts.refused += u64::from(matches!(saved, Err(NotSaved::Lost(_))));
+                self.save_answered(at, call, &saved);
                 self.answered(at, call);
             }
         }
@@ -450,8 +485,11 @@ impl World {
                     wrong = Some("read-only twice");
                 }
             }
-            Event::Attempt { .. } | Event::Acquired(_) => tab.readonly = false,
+            Event::Attempt { .. } | Event::Acquired { .. } => tab.readonly = false,
             _ => {}
+        }
+        if let Event::Acquired { changed, .. } = event {
+            wrong = self.acquired(at, *changed).or(wrong);
         }
         if let Some(wrong) = wrong {
             self.is_wrong(&format!("tab {at}: {wrong}"));
@@ -497,14 +535,75 @@ impl World {
     /// The application saves. In an unfenced world it believes what it knew when it began.
     fn begin_save(&mut self, at: usize, call: CallId, claim: Proof) {
         let now = self.time();
-        if self.unfenced {
+        if self.mistake == Some(Mistake::Unfenced) {
             return self.plan(at, 12, What::UncheckedSave(claim.fence.get()));
         }
+        let base = if self.mistake == Some(Mistake::Baseless) { Base::Overwrite } else { Base::LastSeen };
+        // What is saved is made from what the application has in memory, and is in its memory from now on.
+        let content = self.made_from.len() as u64;
+        self.made_from.push(self.tabs.get(at).map_or(0, |tab| tab.memory));
         self.with(at, |tab| {
+            tab.memory = content;
             tab.calls.insert(call.0);
-            tab.saves.insert(call.0, claim.fence.get());
-            tab.machine.save(call, claim, now);
+            tab.saves.insert(call.0, (claim.fence.get(), content));
+            let save = Save { claim, path: PATH.into(), version: version(content), base };
+            tab.machine.save(call, save, now);
         });
+    }
+
+    /// The application loads the file.
+    fn read(&mut self, at: usize) {
+        let file = self.file;
+        self.with(at, |tab| {
+            tab.memory = file;
+            tab.machine.saw(PATH, version(file));
+        });
+    }
+
+    /// An application that hears that the project has changed loads it, most of the time.
+    fn acquired(&mut self, at: usize, changed: bool) -> Option<&'static str> {
+        let memory = self.tabs.get(at)?.memory;
+        if changed && self.random.chance(700) {
+            self.read(at);
+        }
+        let missed = !changed && !self.is_made_from(memory, self.file) && self.now > self.forced_until;
+        missed.then_some("acquired without being told that the project has changed")
+    }
+
+    fn save_answered(&mut self, at: usize, call: CallId, saved: &Result<(), NotSaved>) {
+        let save = self.tabs.get(at).and_then(|tab| tab.saves.get(&call.0));
+        let content = save.map_or(0, |(_, content)| *content);
+        match saved {
+            Ok(()) if !self.is_made_from(self.file, content) => {
+                let file = self.file;
+                self.is_wrong(&format!(
+                    "tab {at} saved {content}, and {file} is there, which is not made from it"
+                ));
+            }
+            Ok(()) => self.acknowledged = content,
+            Err(NotSaved::Lost(_)) => self.counts.refused += 1,
+            Err(NotSaved::StaleBase(_)) => {
+                self.counts.stale += 1;
+                if self.is_made_from(content, self.file) {
+                    self.is_wrong(&format!(
+                        "tab {at} may not save {content}, although it is made from what is there"
+                    ));
+                }
+                if self.random.chance(700) {
+                    self.read(at);
+                }
+            }
+            Err(NotSaved::Folder(_)) => {}
+        }
+    }
+
+    /// Whether a content is another one, or was made from it.
+    fn is_made_from(&self, content: u64, other: u64) -> bool {
+        let mut at = content;
+        while at > other {
+            at = usize::try_from(at).ok().and_then(|at| self.made_from.get(at)).copied().unwrap_or(0);
+        }
+        at == other
     }
 
     fn io(&mut self, at: usize) {
@@ -564,9 +663,19 @@ impl World {
             }
             IoStep::RemoveLock => self.lock = None,
             IoStep::Save(call) => {
-                let fence = self.tabs.get(at).and_then(|tab| tab.saves.get(&call.0)).copied();
-                self.save(at, fence.unwrap_or(0));
+                let save = self.tabs.get(at).and_then(|tab| tab.saves.get(&call.0)).copied();
+                let (fence, content) = save.unwrap_or_default();
+                self.save(at, fence);
+                self.file = content;
+                if !self.is_made_from(content, self.acknowledged) {
+                    let lost = self.acknowledged;
+                    self.is_wrong(&format!(
+                        "tab {at} saved {content} over {lost}, which it is not made from"
+                    ));
+                }
             }
+            // A tab that acquires does so when it has let the guard go.
+            IoStep::ReadVersion(_) => return IoReply::Version(version(self.file)),
             IoStep::CloseHeld(fence) => {
                 if let Some(Some(other)) = self.held.remove(&fence.get()).filter(|it| *it != Some(at)) {
                     self.is_wrong(&format!("tab {at} closes the held file of tab {other}"));

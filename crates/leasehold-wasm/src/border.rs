@@ -1,6 +1,6 @@
 //! The border between TypeScript and WebAssembly, declared once: every request, with the names and types of its fields. The
-//! macro makes of it the enum that `tab.rs` matches on and the reader of it; `typescript.rs` makes `web/src/border.ts`,
-//! the table by which TypeScript checks and writes requests. Both sides name the request and the field that is wrong.
+//! macro makes of it the enum that `tab.rs` matches on and the reader of it, which checks every field; `typescript.rs` makes
+//! `web/src/border.ts`, by which TypeScript's compiler checks requests and its encoder writes them.
 //!
 //! [`FINGERPRINT`] is a hash of all declarations, here and in `leasehold_project_rules::wire`. TypeScript compares it with its
 //! own when it loads the module, so that a module and a script of different versions refuse to work together.
@@ -100,8 +100,16 @@ requests! {
     Refresh {}
     /// May the holder of this lease save under this path? Asked before the file is prepared.
     Claim { lease_id: &'a str, fence: u64, path: &'a str }
-    /// Lets the file that was prepared take its place, if the lease is still good.
-    Save { call: u32, lease_id: &'a str, fence: u64 }
+    /// Lets the file that was prepared, whose hash is `version`, take its place, if the lease is still good and the file there has
+    /// the version `base`: the one that this tab last read or wrote when left out, no file when empty.
+    Save {
+        call: u32, lease_id: &'a str, fence: u64, path: &'a str, version: &'a str, base: Option<&'a str>,
+        overwrite: bool,
+    }
+    /// The application has read this version of a file; empty for no file.
+    Saw { path: &'a str, version: &'a str }
+    /// Which version was the content with this hash made from? The answer has no `base` if this tab has just read or written it.
+    Unsaved { path: &'a str, version: &'a str }
     /// The time of the last answer's `timeoutMs` has come.
     Timeout {}
     /// The page is about to be frozen.
@@ -134,6 +142,8 @@ requests! {
     LockUnreadable { modified: Option<u64>, said: &'a str }
     /// The held file is closed, open in some tab, or nobody knows.
     HeldProbed { held: Probe }
+    /// The version of the file; empty for no file.
+    VersionRead { version: &'a str }
 }
 
 groups! {

@@ -13,8 +13,8 @@ use leasehold_project_rules::root::check_save;
 use leasehold_project_rules::wire::json::Json;
 use leasehold_project_rules::wire::{EffectView, ErrorView, ProjectName};
 use leasehold_project_rules::{
-    CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, Root, Surroundings, Ticket,
-    Wanted, WebLock, shape,
+    Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, Root, Save, Surroundings,
+    Ticket, Version, Wanted, WebLock, shape,
 };
 
 use crate::border::{FolderKind, Request, WebLockResult};
@@ -122,8 +122,21 @@ impl Machine {
                 let refused = self.lock.may_save(claim, now).err();
                 return Ok(Answer { error: refused.map(|error| (&error).into()), ..Answer::default() });
             }
-            Request::Save { call, lease_id, fence } => {
-                self.lock.save(CallId(call), claim(lease_id, fence)?, now);
+            Request::Save { call, lease_id, fence, path, version, base, overwrite } => {
+                let base = match base {
+                    _ if overwrite => Base::Overwrite,
+                    None => Base::LastSeen,
+                    Some(base) => Base::Exactly(Version::new(base)),
+                };
+                let (claim, version) = (claim(lease_id, fence)?, Version::new(version));
+                self.lock.save(CallId(call), Save { claim, path: path.into(), version, base }, now);
+            }
+            Request::Saw { path, version } => self.lock.saw(path, Version::new(version)),
+            Request::Unsaved { path, version } => {
+                check_save(path).map_err(said)?;
+                let base = self.lock.unsaved(path, &Version::new(version));
+                let base = base.map(|base| base.as_str().to_owned());
+                return Ok(Answer { base, ..Answer::default() });
             }
             report => self.handle_report(report, now)?,
         }
@@ -204,6 +217,7 @@ fn reply_of(request: Request<'_>) -> Result<IoReply, Wrong> {
             said: said.into(),
         }),
         Request::HeldProbed { held } => IoReply::Probe(held),
+        Request::VersionRead { version } => IoReply::Version(Version::new(version)),
         _ => return Err("there is no such request".into()),
     })
 }
@@ -246,6 +260,8 @@ shape! {
         pub effects: Vec<EffectView>,
         /// When to come back with `timeout`, from now.
         pub timeout_ms: Option<u64>,
+        /// The version that unsaved content was made from; empty for no file.
+        pub base: Option<String>,
         /// Why nothing may be saved.
         pub error: Option<ErrorView>,
     }
@@ -381,7 +397,8 @@ mod tests {
         let words: Vec<_> = claim().into_iter().chain([Text("current.json")]).collect();
         assert_eq!(send(&mut tab, 5, "Claim", &words)["error"], Value::Null);
         // `.lock` was removed in the meantime.
-        let words: Vec<_> = [Number(2.0)].into_iter().chain(claim()).collect();
+        let file = [Text("current.json"), Text("hash"), Nothing, Flag(false)];
+        let words: Vec<_> = [Number(2.0)].into_iter().chain(claim()).chain(file).collect();
         let answer = send(&mut tab, 6, "Save", &words);
         let (answer, steps) = run(&mut tab, answer, 7);
         assert_eq!(steps, ["takeGuard", "readGuard", "readLock", "dropGuard"], "and no save");
@@ -404,12 +421,24 @@ mod tests {
         let mut tab = opened();
         let profile: Vec<_> =
             [Number(1.0), Text("no such profile")].into_iter().chain(DEFAULTS.into_iter().skip(1)).collect();
-        let cases: [(&str, &[Word<'_>]); 6] = [
+        let cases: [(&str, &[Word<'_>]); 7] = [
             ("Acquire", &[]),
             ("Acquire", &profile),
             ("Release", &[Number(1.0), Text("no lease id"), Flag(false), Nothing]),
             ("HeldProbed", &[Text("open")]),
-            ("Save", &[Number(1.0), Text("no lease id"), Number(1.0)]),
+            (
+                "Save",
+                &[
+                    Number(1.0),
+                    Text("no lease id"),
+                    Number(1.0),
+                    Text("current.json"),
+                    Text("hash"),
+                    Nothing,
+                    Flag(false),
+                ],
+            ),
+            ("Unsaved", &[Text("../outside"), Text("")]),
             ("Claim", &[Text(LEASE), Number(1.0), Text("../outside")]),
         ];
         for (name, words) in cases {

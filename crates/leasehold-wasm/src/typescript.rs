@@ -1,4 +1,4 @@
-//! Writes `web/src/border.ts`: the table by which TypeScript checks and encodes requests, the types of the answers, and the
+//! Writes `web/src/border.ts`: the table by which TypeScript encodes requests, the types of requests and answers, and the
 //! fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
 
 use leasehold_project_rules::fault::TABLE;
@@ -23,21 +23,29 @@ pub fn typescript() -> String {
     text += &format!("export const FINGERPRINT = {FINGERPRINT};\n");
     text += "\n/** The longest `.lock` that is looked at, in bytes. */\n";
     text += &format!("export const LONGEST_LOCK = {LONGEST};\n");
-    text += "\n/** The names of the files of the lock; a fence follows the last one. */\n";
+    text += "\n/** The names of the files of the lock; something follows the last two. */\n";
     text += &format!(
-        "export const FILES = {{ lock: '{}', temporary: '{}', guard: '{}', held: '{}' }} as const;\n",
+        "export const FILES = {{ lock: '{}', temporary: '{}', guard: '{}', held: '{}', draft: '{}' }} as const;\n",
         file::LOCK,
         file::LOCK_TMP,
         file::GUARD,
-        file::HELD
+        file::HELD,
+        file::DRAFT
     );
-    text += "\n/** Every request with its fields, in the order in which they are sent. A `?` says that a field may be left out. */\n";
+    text += "\n/** The names of the fields of every request, in the order in which they are sent. */\n";
     text += "export const REQUESTS = {\n";
     for request in REQUESTS {
-        text += &doc(request.doc, "  ");
-        text += &format!("  {}: {},\n", camel_case(request.name), table(request.fields, "  "));
+        let names: Vec<_> = flat(request.fields).iter().map(|(name, _)| camel_case(name)).collect();
+        text += &format!("  {}: '{}',\n", camel_case(request.name), names.join(" "));
     }
     text += "} as const;\n";
+    text += "\n/** The same with the types of the fields. */\nexport interface Requests {\n";
+    for request in REQUESTS {
+        text += &doc(request.doc, "  ");
+        let fields: String = flat(request.fields).iter().map(|(name, kind)| sent(name, kind)).collect();
+        text += &format!("  readonly {}: {{\n{fields}  }};\n", camel_case(request.name));
+    }
+    text += "}\n";
     for (name, words) in unions() {
         text += &format!("\nexport type {name} = {};\n", words.join(" | "));
     }
@@ -61,29 +69,32 @@ fn unions() -> [(&'static str, Vec<String>); 4] {
     ]
 }
 
-fn table(fields: &[FieldTable], indent: &str) -> String {
-    if fields.is_empty() {
-        return "{}".into();
-    }
-    let inner = format!("{indent}  ");
-    let line =
-        |(name, kind): &FieldTable| format!("{inner}{}: {},\n", camel_case(name), kind_of(kind, &inner));
-    format!("{{\n{}{indent}}}", fields.iter().map(line).collect::<String>())
+/// The fields, those of groups among them.
+fn flat(fields: &[FieldTable]) -> Vec<FieldTable> {
+    let inside = |field: &FieldTable| match field.1 {
+        Kind::Group(fields) => flat(fields),
+        _ => vec![*field],
+    };
+    fields.iter().flat_map(inside).collect()
 }
 
-fn kind_of(kind: &Kind, indent: &str) -> String {
+/// A field that is sent.
+fn sent(name: &str, kind: &Kind) -> String {
+    let may_be_absent = matches!(kind, Kind::Optional(_) | Kind::Json);
+    let (mark, absent) = if may_be_absent { ("?", " | undefined") } else { ("", "") };
+    format!("    readonly {}{mark}: {}{absent};\n", camel_case(name), kind_of(kind))
+}
+
+/// What TypeScript may send for it.
+fn kind_of(kind: &Kind) -> String {
     match kind {
-        Kind::Text => "'text'".into(),
-        Kind::Number => "'number'".into(),
-        Kind::Whole => "'whole'".into(),
-        Kind::Small => "'small'".into(),
-        Kind::Flag => "'flag'".into(),
-        Kind::Json => "'json'".into(),
-        Kind::Word(words) => {
-            format!("[{}]", words.iter().copied().map(quoted).collect::<Vec<_>>().join(", "))
-        }
-        Kind::Optional(kind) => format!("{}?'", kind_of(kind, indent).trim_end_matches('\'')),
-        Kind::Group(fields) => table(fields, indent),
+        Kind::Text => "string".into(),
+        Kind::Number | Kind::Whole | Kind::Small => "number".into(),
+        Kind::Flag => "boolean".into(),
+        Kind::Json => "string | number | boolean | object".into(),
+        Kind::Word(words) => words.iter().copied().map(quoted).collect::<Vec<_>>().join(" | "),
+        Kind::Optional(kind) => kind_of(kind),
+        Kind::Group(_) => "object".into(),
     }
 }
 
@@ -165,9 +176,15 @@ mod tests {
 
     #[test]
     fn every_type_of_rust_has_one_in_typescript() {
-        assert_eq!(kind_of(&Kind::Optional(&Kind::Text), ""), "'text?'");
-        assert_eq!(kind_of(&Kind::Word(&["free", "busy"]), ""), "['free', 'busy']");
-        assert_eq!(kind_of(&Kind::Group(&[("lease_id", Kind::Json)]), ""), "{\n  leaseId: 'json',\n}");
+        assert_eq!(
+            sent("lease_id", &Kind::Optional(&Kind::Text)),
+            "    readonly leaseId?: string | undefined;\n"
+        );
+        assert_eq!(kind_of(&Kind::Word(&["free", "busy"])), "'free' | 'busy'");
+        let group = Kind::Group(&[("version", Kind::Json), ("held", Kind::Flag)]);
+        let names: Vec<_> =
+            flat(&[("modified", Kind::Whole), ("lock", group)]).iter().map(|field| field.0).collect();
+        assert_eq!(names, ["modified", "version", "held"]);
         let cases = [("Option<Box<ErrorView>>", "ErrorView"), ("Vec<StepView>", "readonly StepView[]")];
         for (rust, expected) in cases {
             assert_eq!(type_of(rust), expected, "{rust}");

@@ -1,5 +1,7 @@
 // Time that stands still until a test moves it.
 
+import { hashing } from '../host.js'; // not from hash.js: a chunk of its own would be more to load
+
 interface Timer { at: number; order: number; run(): void }
 
 /** A clock for tests: `advance` moves it, and runs what becomes due on the way, in order. */
@@ -72,7 +74,11 @@ export class FakeClock {
 
 export { FakeClock as FakeTimer };
 
-/** Resolves when every promise that could go on has gone on: the doubles answer with promises alone, so one turn will do. */
-export function settled(): Promise<void> {
-  return new Promise((resolve) => { setTimeout(resolve, 0); });
+/** Resolves when every promise that could go on has gone on. The doubles answer with promises alone, so one turn will do; the
+ * hash of a file comes from another thread, and is waited for. */
+export async function settled(): Promise<void> {
+  do {
+    await Promise.allSettled(hashing);
+    await new Promise<void>((resolve) => { setTimeout(resolve, 0); });
+  } while (hashing.size > 0);
 }

@@ -3,7 +3,6 @@
 import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { build as esbuild } from 'esbuild';
 import { build as vite, createServer, type InlineConfig } from 'vite';
 import webpack from 'webpack';
@@ -12,7 +11,6 @@ import { install } from '../archive.js';
 import { isInstalled, start, type Browser } from './browsers.js';
 import { TestServer } from './server.js';
 
-const web = fileURLToPath(new URL('../..', import.meta.url));
 const PAGE = '<!doctype html><meta charset="utf-8"><script type="module" src="./app.js"></script>';
 const STRICT = {
   'content-security-policy':
@@ -133,64 +131,12 @@ describe.skipIf(!isInstalled('chromium'))('the package works', () => {
     await works(join(root, 'out'));
   });
 
-  // The guide's first lines kept the lease of the first acquire alone. In the second tab that was refused, and when its
-  // turn came, it had nothing to save with.
-  test('by the first lines of the guide: the second tab is told, and saves when the first one is closed', async () => {
-    const lines = firstLines('../docs/browser.md');
-    expect(firstLines('README.md')).toBe(lines);
-    const root = project('guide', guide(lines));
-    const server = await TestServer.start({ root });
-    const open = () => browser.open(server.page('guide', 'index.html'));
-    const first = await open();
-    await first.run(untilItMayEdit, null);
-    await first.run((text) => globalThis.app.save(text), 'first');
-    const second = await open();
-    expect(await second.run(untilItIsTold, null)).toContain('read-only');
-    await second.run((text) => globalThis.app.save(text), 'too early');
-    await first.close();
-    await second.run(untilItMayEdit, null);
-    expect(await second.run(saved, null)).toBe('"first"');
-    await second.run((text) => globalThis.app.save(text), 'second');
-    expect(await second.run(saved, null)).toBe('"second"');
-    await server.stop();
-  });
-
   test('with its licences, and without a dead link', () => {
     const packed = join(project('licences', ''), 'node_modules/leasehold');
     for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) expect(existsSync(join(packed, 'dist', name))).toBe(true);
     expect(readFileSync(join(packed, 'README.md'), 'utf8')).not.toMatch(/\]\((?!https:)/);
   });
 });
-
-declare global {
-  var app: { editor: { readOnly?: boolean; shown?: string }; save(project: unknown): Promise<void> };
-}
-
-/** The first lines of code on a page of the documentation. */
-function firstLines(page: string): string {
-  return /```js\n(.*?)```/s.exec(readFileSync(join(web, page), 'utf8'))?.[1] ?? '';
-}
-
-/** The same, with an editor, and a hold on it for the test. */
-function guide(lines: string): string {
-  const own = lines.replace("'leasehold'", "'./node_modules/leasehold/dist/index.js'");
-  return `const editor = { show(text) { this.shown = text; } };\n${own}\nglobalThis.app = { editor, save };`;
-}
-
-async function untilItMayEdit(): Promise<void> {
-  while (globalThis.app?.editor.readOnly !== false) await new Promise((resolve) => { setTimeout(resolve, 10); });
-}
-
-async function untilItIsTold(): Promise<string> {
-  while (!globalThis.app?.editor.shown) await new Promise((resolve) => { setTimeout(resolve, 10); });
-  return globalThis.app.editor.shown ?? '';
-}
-
-async function saved(): Promise<string> {
-  const project = await (await navigator.storage.getDirectory()).getDirectoryHandle('project');
-  const file = await (await project.getDirectoryHandle('autosave')).getFileHandle('current.json');
-  return (await file.getFile()).text();
-}
 
 function pack(root: string): Promise<void> {
   const output = { path: join(root, 'out'), filename: 'app.js' };

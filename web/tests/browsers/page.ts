@@ -53,7 +53,8 @@ const tab = {
   /** Saves something with the lease of this tab. */
   async save(text: string): Promise<string> {
     if (!lease) return 'no lease';
-    const save = leasehold.commitProjectFile({ lease, path: 'current.json', data: text });
+    // What is tried here is the lease: the tabs never read what they replace.
+    const save = leasehold.commitProjectFile({ lease, path: 'current.json', data: text, overwrite: true });
     return save.then(() => 'saved', (error) => error.code ?? String(error));
   },
 
@@ -67,7 +68,7 @@ const tab = {
     for (let count = 0; lease; count += 1) {
       ({ lease } = { lease: await leasehold.renewProjectLock({ lease }) });
       const data = JSON.stringify({ count, text: 'x'.repeat(5000) });
-      await leasehold.commitProjectFile({ lease, path: 'current.json', data });
+      await leasehold.commitProjectFile({ lease, path: 'current.json', data, overwrite: true });
     }
   },
 

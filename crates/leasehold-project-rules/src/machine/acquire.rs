@@ -327,13 +327,10 @@ impl ProjectLock {
         acquiring.look = Look::Done;
     }
 
-    pub(super) fn acquired(&mut self, outcome: Outcome, skewed: bool, now: Now) {
+    pub(super) fn acquired(&mut self, outcome: Outcome, changed: bool, now: Now) {
         let Phase::Acquiring(acquiring) = &self.phase else { return };
-        if skewed {
-            self.out.warn(Warning::ClockSkew, SKEWED);
-        }
         match outcome {
-            Outcome::Granted(grant) => self.granted(&grant, now),
+            Outcome::Granted(grant) => self.granted(&grant, changed, now),
             Outcome::Held(holder) => {
                 let error = acquiring.error(Fault::Conflict).held_by(holder.clone());
                 self.publish_holder(&holder);
@@ -363,6 +360,9 @@ impl ProjectLock {
         self.renew_lease_id();
         let Phase::Acquiring(acquiring) = &mut self.phase else { return };
         self.out.drop_web(acquiring.web.take());
+        if let Step::Guarded { ticket, .. } = acquiring.step {
+            self.out.sections.forget(ticket);
+        }
         if !matches!(acquiring.step, Step::BackingOff { .. }) {
             // It was cut short through no fault of its own.
             acquiring.attempt = acquiring.attempt.saturating_sub(1);
@@ -377,7 +377,7 @@ impl ProjectLock {
         }
     }
 
-    fn granted(&mut self, grant: &Grant, now: Now) {
+    fn granted(&mut self, grant: &Grant, changed: bool, now: Now) {
         let Phase::Acquiring(acquiring) = &self.phase else { return };
         let Step::Guarded { strategy, sent, .. } = acquiring.step else { return };
         let shown = acquiring.options.shown_ttl(strategy);
@@ -394,15 +394,23 @@ impl ProjectLock {
             web = Some(self.out.request_web(true));
         }
         let why = acquiring.take_over.map(|(_, why)| why).filter(|why| !why.as_str().is_empty());
-        let grip = Grip { strategy, via_fallback: acquiring.engaged, web, depth: acquiring.depth, why, sent };
+        let (via_fallback, depth) = (acquiring.engaged, acquiring.depth);
+        let grip = Grip { strategy, via_fallback, web, depth, why, sent, changed };
         self.hold(grant, &grip, &acquiring.options, &acquiring.calls, now);
     }
 
     fn hold_without_folder(&mut self, now: Now) {
         let Phase::Acquiring(acquiring) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let Acquiring { calls, depth, options, lease_id, web, engaged, .. } = *acquiring;
-        let grip =
-            Grip { strategy: Strategy::WebLock, via_fallback: engaged, web, depth, why: None, sent: now };
+        let grip = Grip {
+            strategy: Strategy::WebLock,
+            via_fallback: engaged,
+            web,
+            depth,
+            why: None,
+            sent: now,
+            changed: false,
+        };
         self.hold_bare(lease_id, &grip, &options, &calls, now);
     }
 
@@ -509,5 +517,5 @@ impl ProjectLock {
     }
 }
 
-const SKEWED: &str = "project/.lock and its modification time disagree: a clock is wrong, and whether its holder lives is \
+pub(super) const SKEWED: &str = "project/.lock and its modification time disagree: a clock is wrong, and whether its holder lives is \
                       uncertain; make sure that nobody edits the project, and take it over with `acceptClockSkew: true`";

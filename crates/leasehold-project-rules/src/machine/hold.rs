@@ -50,6 +50,8 @@ pub(super) struct Grip {
     pub(super) why: Option<Why>,
     /// When the request was sent that got it.
     pub(super) sent: Now,
+    /// Whether a file that this tab knows has another version now.
+    pub(super) changed: bool,
 }
 
 /// The next renewal.
@@ -155,7 +157,7 @@ impl ProjectLock {
         let next_heartbeat_in = holding.confirm(shown, grant, grip.sent, now);
         let lease = holding.lease.clone();
         self.phase = Phase::Holding(Box::new(holding));
-        self.out.emit(Event::Acquired(lease.clone()));
+        self.out.emit(Event::Acquired { lease: lease.clone(), changed: grip.changed });
         self.out.emit(Event::RenewScheduled { lease: lease.clone(), next_heartbeat_in });
         let news = News::Acquired { owner: lease.owner.clone(), fence: lease.fence, why: grip.why.clone() };
         self.out.push(Effect::Broadcast(news));

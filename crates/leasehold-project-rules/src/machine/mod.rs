@@ -33,7 +33,7 @@ use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::{Action, Loss, Outcome};
 use super::lease::{Answer, ProjectLease, Settled};
 use super::options::{Options, Profile};
-use super::section::IoReply;
+use super::section::{Conclusion, IoReply};
 
 /// How long after its deadline a holder notices that only if nothing of it ran: it was frozen, or its machine slept.
 const OVERSLEPT: Duration = Duration::from_secs(1);
@@ -44,8 +44,8 @@ const OVERSLEPT: Duration = Duration::from_secs(1);
 /// - **getters** ([`state`](Self::state), [`lease`](Self::lease), [`claim`](Self::claim), [`is_held`](Self::is_held)) change
 ///   nothing; those that depend on time take it, so that a tab that was asleep finds out before its next act;
 /// - **commands** ([`acquire`](Self::acquire), [`take_over`](Self::take_over), [`abort`](Self::abort),
-///   [`renew`](Self::renew), [`release`](Self::release), [`save`](Self::save), [`refresh`](Self::refresh)) are what the
-///   application wants;
+///   [`renew`](Self::renew), [`release`](Self::release), [`saw`](Self::saw), [`save`](Self::save),
+///   [`refresh`](Self::refresh)) are what the application wants;
 /// - **`handle_*`** say what came in: an answer to an effect, a timer, news, a frozen page;
 /// - **`poll_*`** say what to do: after every command and `handle_*`, drain [`poll_effect`](Self::poll_effect), then set a
 ///   timer for [`poll_timeout`](Self::poll_timeout).
@@ -242,8 +242,9 @@ impl ProjectLock {
     }
 
     /// What a guarded section came to.
-    fn handle_guarded(&mut self, ticket: Ticket, outcome: Outcome, skewed: bool, now: Now) {
+    fn handle_guarded(&mut self, ticket: Ticket, conclusion: Conclusion, now: Now) {
         self.expire(now);
+        let Conclusion { outcome, skewed, changed } = conclusion;
         if let Some(call) = self.take_look(ticket) {
             return self.answer_look(call, outcome);
         }
@@ -251,11 +252,16 @@ impl ProjectLock {
             return self.cleaned_up(cleanup, &outcome, now);
         }
         match &self.phase {
-            Phase::Acquiring(acquiring) if acquiring.runs(ticket) => self.acquired(outcome, skewed, now),
+            Phase::Acquiring(acquiring) if acquiring.runs(ticket) => {
+                if skewed {
+                    self.out.warn(Warning::ClockSkew, acquire::SKEWED);
+                }
+                self.acquired(outcome, changed, now);
+            }
             Phase::Acquiring(acquiring) if acquiring.looks(ticket) => self.looked_who_holds(&outcome),
             Phase::Holding(holding) if holding.runs(ticket) => self.renewed(outcome, now),
             Phase::Releasing(releasing) if releasing.runs(ticket) => self.released(outcome, now),
-            Phase::Readonly(readonly) if readonly.looks(ticket) => self.looked(outcome, now),
+            Phase::Readonly(readonly) if readonly.looks(ticket) => self.looked(outcome, changed, now),
             // Granted to a call that was given up in the meantime.
             _ => self.give_back(&outcome),
         }

@@ -218,11 +218,12 @@ impl ProjectLock {
             depth: 1,
             why: None,
             sent: now,
+            changed: false,
         };
         self.hold_bare(lease_id, &grip, &options, &[], now);
     }
 
-    pub(super) fn looked(&mut self, outcome: Outcome, now: Now) {
+    pub(super) fn looked(&mut self, outcome: Outcome, changed: bool, now: Now) {
         match outcome {
             Outcome::Free => match &self.phase {
                 Phase::Readonly(readonly) if readonly.queue.as_ref().is_some_and(|queue| queue.resumes) => {
@@ -246,7 +247,7 @@ impl ProjectLock {
                 }
                 self.out.drop_web(queue.web.ticket().filter(|_| web.is_none()));
                 let via_fallback = strategy != queue.options.strategy;
-                let grip = Grip { strategy, via_fallback, web, depth: 1, why: None, sent };
+                let grip = Grip { strategy, via_fallback, web, depth: 1, why: None, sent, changed };
                 self.hold(&grant, &grip, &queue.options, &[], now);
             }
             Outcome::Held(_) => {

@@ -8,17 +8,21 @@ use leasehold_core::time::HolderTime;
 
 use super::{ProjectLock, stir};
 use crate::clock::Now;
-use crate::effect::{CallId, IoError, Ticket};
+use crate::effect::{CallId, IoError, Save, Ticket};
 use crate::guarded::Action;
 use crate::section::{Conclusion, IoReply, IoStep, Section};
+use crate::version::{Version, Versions};
 
 /// What a section is for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Purpose {
     /// An acquire, a renewal, a release or a look.
     Machine(Ticket),
-    /// A save under this claim.
-    Save(CallId, Proof),
+    /// A save.
+    Save(CallId, Box<Save>),
+    /// None: the application has read this version of a file. It waits for its turn, because the saves that were asked for
+    /// before were made from an older one.
+    Saw(String, Version),
 }
 
 /// The section that is under way, and those that wait for it.
@@ -29,6 +33,8 @@ pub(super) struct Sections {
     /// Whether the step of the current one was polled, and not answered yet.
     is_out: bool,
     spread: u64,
+    /// What this tab has read and written.
+    pub(super) versions: Versions,
 }
 
 impl Sections {
@@ -41,19 +47,25 @@ impl Sections {
         self.waiting.push_back((purpose, action));
     }
 
+    /// Forgets a section that waits for its turn, or for the guard.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        let is_it = |purpose: &Purpose| matches!(purpose, Purpose::Machine(waits) if *waits == ticket);
+        self.waiting.retain(|(purpose, _)| !is_it(purpose));
+        self.current.take_if(|(purpose, section)| is_it(purpose) && section.poll_timeout().is_some());
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         self.current.is_some() || !self.waiting.is_empty()
     }
 
     /// The next step. A page that is frozen finishes what is under way, and takes no guard.
     pub(super) fn poll_step(&mut self, frozen: bool) -> Option<IoStep> {
-        if self.current.is_none() {
+        while self.current.is_none() {
             if frozen {
                 return None;
             }
             let (purpose, action) = self.waiting.pop_front()?;
-            self.spread = stir(self.spread);
-            self.current = Some((purpose, Section::new(action, self.spread as u32)));
+            self.begin(purpose, action);
         }
         let (_, section) = self.current.as_ref().filter(|_| !self.is_out)?;
         let step = section.poll_step()?;
@@ -62,6 +74,21 @@ impl Sections {
         }
         self.is_out = true;
         Some(step)
+    }
+
+    /// What is expected of the files is settled now: a save that came before has changed it.
+    fn begin(&mut self, purpose: Purpose, action: Action) {
+        let files = match &purpose {
+            Purpose::Save(_, save) => {
+                self.versions.replaceable(&save.path, &save.base, &save.version).into_iter().collect()
+            }
+            Purpose::Machine(_) if action.acquires() => self.versions.all(),
+            Purpose::Machine(_) => Vec::new(),
+            Purpose::Saw(path, version) => return self.versions.saw(path, version),
+        };
+        self.spread = stir(self.spread);
+        let section = Section::new(action, self.spread as u32).expecting(files);
+        self.current = Some((purpose, section));
     }
 
     pub(super) fn poll_timeout(&self) -> Option<HolderTime> {
@@ -84,7 +111,7 @@ impl Sections {
     /// The claim of the save that is under way.
     fn save(&mut self) -> Option<(Proof, &mut Section)> {
         match &mut self.current {
-            Some((Purpose::Save(_, claim), section)) => Some((*claim, section)),
+            Some((Purpose::Save(_, save), section)) => Some((save.claim, section)),
             _ => None,
         }
     }
@@ -114,11 +141,10 @@ impl ProjectLock {
         }
         let Some((purpose, result)) = self.out.sections.take_result() else { return };
         match (purpose, result) {
-            (Purpose::Machine(ticket), Ok(Conclusion { outcome, skewed })) => {
-                self.handle_guarded(ticket, outcome, skewed, now);
-            }
+            (Purpose::Machine(ticket), Ok(conclusion)) => self.handle_guarded(ticket, conclusion, now),
             (Purpose::Machine(ticket), Err(error)) => self.handle_io_error(ticket, &error, now),
-            (Purpose::Save(call, claim), result) => self.saved(call, claim, result, now),
+            (Purpose::Save(call, save), result) => self.saved(call, &save, result, now),
+            (Purpose::Saw(..), _) => {}
         }
     }
 }

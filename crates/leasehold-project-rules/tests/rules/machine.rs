@@ -10,8 +10,8 @@ use leasehold_project_rules::options::{Wanted, heartbeat_of, usable};
 use leasehold_project_rules::record::label_text;
 use leasehold_project_rules::section::GUARD_PATIENCE;
 use leasehold_project_rules::{
-    CallId, Effect, Event, Fault, Folder, Guarantee, IoReply, IoStep, NotSaved, Now, Operation, Options,
-    Profile, ReleaseReason, Settled, State, Strategy, fault,
+    Base, CallId, Effect, Event, Fault, Folder, Guarantee, IoReply, IoStep, NotSaved, Now, Operation,
+    Options, Profile, ReleaseReason, Settled, State, Strategy, fault,
 };
 
 use super::world::{START, Trouble, Web, World, foreign};
@@ -511,7 +511,7 @@ fn a_refused_save_makes_the_tab_read_only() {
 }
 
 fn save(world: &mut World, tab: usize, claim: Proof) -> u32 {
-    world.tab(tab, |machine, call, now| machine.save(call, claim, now))
+    world.save(tab, claim, "version", Base::LastSeen)
 }
 
 /// The code with which a save was refused.
@@ -825,6 +825,7 @@ fn every_fault_has_its_row() {
             ("lease-stale", "lease-mismatch"),
             ("lease-expired", "lease-expired"),
             ("release-failed", "fallback-write-failed"),
+            ("stale-base", "stale-base"),
         ]
     );
     for row in &fault::TABLE {
@@ -884,4 +885,27 @@ fn heartbeats_leave_room_before_the_holder_must_stop() {
     }
     let wanted = Some(Duration::from_secs(3_600));
     assert!(heartbeat_of(wanted, Strategy::WebLock, secs(25), secs(30)) < Duration::from_secs(25));
+}
+
+/// A take-over waited for the guard when it was aborted and its page was frozen. When the page was back, a minute later, the
+/// section went on and took the project from a tab that nobody had asked about.
+#[test]
+fn a_take_over_that_waited_for_the_guard_is_forgotten_when_the_page_is_frozen() {
+    let mut world = World::new(&[Web::Unsupported, Web::Unsupported]);
+    world.folder.guarded_by = Some(7);
+    world.acquire(1, &autosave());
+    world.advance(2_100);
+    let take_over = world.tab(1, |machine, call, now| {
+        machine.take_over(call, &autosave(), None, Reason::default(), now);
+    });
+    world.advance(20);
+    world.tab(1, |machine, _, now| machine.abort(CallId(take_over), now));
+    world.tab(1, |machine, _, now| machine.handle_frozen(now));
+    world.folder.guarded_by = None;
+    world.acquire(0, &autosave());
+    world.sleep(5_000);
+    world.tab(1, |machine, _, now| machine.handle_resumed(now));
+    world.advance(1_000);
+    assert!(world.holds(0));
+    assert_eq!(world.folder.record().owner.as_str(), "tab-0");
 }

@@ -12,4 +12,5 @@ mod guard;
 mod machine;
 mod section;
 mod tables;
+mod versions;
 mod world;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::lease::Proof;
 use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_core::{LeaseId, Meta, Owner};
 use leasehold_project_rules::guarded::{LockFile, Probe};
@@ -9,12 +10,15 @@ use leasehold_project_rules::record::{Content, Record, guard_text, read_guard};
 use leasehold_project_rules::wire::json::Json;
 use leasehold_project_rules::wire::{DialectsView, ProjectEventView, ProjectName};
 use leasehold_project_rules::{
-    Answer, CallId, Effect, Event, Folder as Kind, IoReply, IoStep, NotSaved, Now, Options, ProjectLease,
-    ProjectLock, ReleaseReason, Settled, Surroundings, Ticket, WebLock,
+    Answer, Base, CallId, Effect, Event, Folder as Kind, IoReply, IoStep, NotSaved, Now, Options,
+    ProjectLease, ProjectLock, ReleaseReason, Save, Settled, Surroundings, Ticket, Version, WebLock,
 };
 
 /// When every world begins: 2026-11-15T13:00:00Z.
 pub const START: u64 = 1_794_747_600_000;
+
+/// The one file of the project.
+pub const FILE: &str = "current.json";
 
 /// What a tab's browser makes of Web Locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub enum Trouble {
     Held,
     /// Writing `.lock` is reported as failed, and has happened.
     WriteUnknown,
+    /// The same for a save.
+    SaveUnknown,
 }
 
 #[derive(Default)]
@@ -53,6 +59,12 @@ pub struct Folder {
     pub saves: u32,
     /// How often it was only looked at.
     pub looks: u32,
+    /// The version of the one file; empty when there is none.
+    pub file: String,
+    /// Every step that was taken.
+    pub steps: Vec<IoStep>,
+    /// The version that a call saves.
+    pub to_save: BTreeMap<u32, String>,
 }
 
 pub struct Tab {
@@ -125,6 +137,33 @@ impl World {
         does(&mut self.tabs[tab].machine, CallId(self.calls), now);
         self.settle();
         self.calls
+    }
+
+    /// Saves the one file as this version, made from this base.
+    pub fn save(&mut self, tab: usize, claim: Proof, version: &str, base: Base) -> u32 {
+        self.folder.to_save.insert(self.calls + 1, version.into());
+        let save = Save { claim, path: FILE.into(), version: Version::new(version), base };
+        self.tab(tab, |machine, call, now| machine.save(call, save, now))
+    }
+
+    /// What became of a save: `saved`, or the code of its refusal.
+    pub fn saved(&self, tab: usize, call: u32) -> &'static str {
+        match &self.tabs[tab].saved[&call] {
+            Ok(()) => "saved",
+            Err(NotSaved::Lost(error) | NotSaved::StaleBase(error)) => error.code(),
+            Err(NotSaved::Folder(error)) => error.kind.as_str(),
+        }
+    }
+
+    /// Reads the one file.
+    pub fn read(&mut self, tab: usize) {
+        let version = Version::new(&self.folder.file);
+        self.tabs[tab].machine.saw(FILE, version);
+    }
+
+    /// The claim of a tab that holds.
+    pub fn claim(&self, tab: usize) -> Proof {
+        self.tabs[tab].machine.claim(self.time()).unwrap()
     }
 
     pub fn acquire(&mut self, tab: usize, options: &Options) -> u32 {
@@ -331,6 +370,7 @@ impl World {
 impl Folder {
     /// One step, as a shell takes it.
     pub fn take_step(&mut self, tab: usize, step: &IoStep, now: u64) -> IoReply {
+        self.steps.push(step.clone());
         if let Some(said) = self.refuses(step) {
             return IoReply::Failed { said: said.into() };
         }
@@ -369,7 +409,15 @@ impl Folder {
                 self.touched.push(".lock".into());
                 self.lock = None;
             }
-            IoStep::Save(_) => self.saves += 1,
+            // A tab that acquires does so when it has let the guard go.
+            IoStep::ReadVersion(_) => return IoReply::Version(Version::new(&self.file)),
+            IoStep::Save(call) => {
+                self.saves += 1;
+                self.file = self.to_save.get(&call.0).cloned().unwrap_or_default();
+                if self.trouble == Some(Trouble::SaveUnknown) {
+                    return IoReply::Failed { said: "UnknownError".into() };
+                }
+            }
             IoStep::CloseHeld(fence) => {
                 let others = self.held.get(&fence.get()).is_some_and(|it| it.is_some_and(|it| it != tab));
                 assert!(!others, "{step:?} is another tab's");

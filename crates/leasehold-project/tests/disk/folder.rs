@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::lease::Proof;
-use leasehold_project::{Fence, Folder, ProjectFolder};
+use leasehold_project::{Fence, Folder, ProjectFolder, Version, version_of};
 use leasehold_project_rules::guarded::{Action, After, Grant, Loss, Outcome};
 use leasehold_project_rules::{IoKind, record};
 use tempfile::TempDir;
@@ -116,16 +116,19 @@ fn fences_grow_whatever_happens_to_the_files() {
 fn a_stopped_holder_cannot_save_after_its_time() {
     let (place, mut one) = folder();
     let grant = must_acquire(&mut one, 1);
-    let saved = one.guarded_save(claim(&grant), "plan.json", b"first").unwrap();
+    let saved = one.guarded_save(claim(&grant), "plan.json", b"first", &Version::NO_FILE).unwrap();
     assert_eq!(saved, Outcome::Saved);
     // Two minutes pass on every clock: its record is as old as that, and another program comes.
     leave_a_stale_lock(place.path());
     let mut other = ProjectFolder::open(place.path()).unwrap();
     let next = must_acquire(&mut other, 2);
-    let refused = one.guarded_save(claim(&grant), "plan.json", b"late").unwrap();
+    let refused = one.guarded_save(claim(&grant), "plan.json", b"late", &version_of(b"first")).unwrap();
     assert_eq!(refused, Outcome::Lost(Loss::Replaced));
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"first");
-    assert_eq!(other.guarded_save(claim(&next), "plan.json", b"second").unwrap(), Outcome::Saved);
+    assert_eq!(
+        other.guarded_save(claim(&next), "plan.json", b"second", &version_of(b"first")).unwrap(),
+        Outcome::Saved
+    );
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"second");
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use leasehold_project::testing::{FakeProject, MockFolder};
 use leasehold_project::{
-    Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason, ReleaseReason,
-    SaveError, State, SystemClock,
+    Base, Cancel, Clock, Event, Fault, IoKind, Options, Outcome, Owner, Profile, Project, Reason,
+    ReleaseReason, SaveError, State, SystemClock, version_of,
 };
 
 use crate::child::{self, Child};
@@ -35,6 +35,7 @@ fn one_program_edits_and_the_others_know_it() {
     assert!(seen.iter().any(|event| matches!(event, Event::ReadonlyEntered { .. })), "{seen:?}");
     guard.release().unwrap();
     let next = other.acquire(once()).unwrap();
+    assert_eq!(other.read("plan.json").unwrap().unwrap().content, b"{\"rooms\": 3}");
     next.save("plan.json", b"{\"rooms\": 4}").unwrap();
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"{\"rooms\": 4}");
 }
@@ -86,6 +87,10 @@ fn only_the_files_of_the_lock_are_touched() {
     fs::write(root.join(".lock.held.7"), "").unwrap();
     one.acquire(once()).unwrap().release().unwrap();
     assert!(!root.join(".lock.held.7").exists());
+    // What was refused is kept beside the project's files, until it is discarded.
+    let drafts = one.drafts().unwrap();
+    assert_eq!(drafts.len(), 2);
+    drafts.iter().for_each(|draft| one.discard_draft(&draft.id).unwrap());
     let after = everything_below(top.path());
     let changed = |name: &&String| before.get(*name) != after.get(*name);
     let changed: BTreeSet<_> =
@@ -150,9 +155,11 @@ fn a_program_that_was_taken_from_cannot_save() {
     guard.save("plan.json", b"first").unwrap();
     let seen = Some(guard.lease().fence);
     let taken = other.take_over(once(), seen, Reason::parse("the other window hangs").unwrap()).unwrap();
+    other.read("plan.json").unwrap();
     taken.save("plan.json", b"second").unwrap();
     assert!(matches!(guard.save("plan.json", b"late"), Err(SaveError::Lost)));
     assert!(!guard.is_held(), "and it knows it now");
+    assert_eq!(drafts(&one), [("plan.json".to_owned(), b"late".to_vec())]);
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"second");
 }
 
@@ -333,6 +340,7 @@ fn killed_holder_is_taken_over_from_in_well_under_a_second() {
     let start = Instant::now();
     let guard = project.acquire(once()).unwrap();
     println!("taken over {:?} after the holder was killed", start.elapsed());
+    project.read("plan.json").unwrap();
     guard.save("plan.json", b"mine").unwrap();
 }
 
@@ -348,6 +356,80 @@ fn child_that_edits() {
         guards.push(guard);
         child::tell("editing");
     }
+}
+
+fn drafts(project: &Project) -> Vec<(String, Vec<u8>)> {
+    project.drafts().unwrap().into_iter().map(|draft| (draft.path, draft.content)).collect()
+}
+
+// A program had read the first version; another one saved the second and went away. The first program acquired the folder, and
+// its next save put what it had made of the first version over the second.
+#[test]
+fn a_program_that_comes_back_does_not_overwrite_what_another_saved() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, other) = (Project::open(place.path()).unwrap(), Project::open(place.path()).unwrap());
+    fs::write(place.path().join("plan.json"), "first").unwrap();
+    one.read("plan.json").unwrap();
+    other.read("plan.json").unwrap();
+    let second = other.acquire(once()).unwrap();
+    assert_eq!(second.save("plan.json", b"second").unwrap(), version_of(b"second"));
+    second.release().unwrap();
+
+    let events = one.subscribe();
+    let guard = one.acquire(once()).unwrap();
+    let changed = |event: Event| matches!(event, Event::Acquired { changed: true, .. });
+    assert!(events.try_iter().any(changed), "it is told that the folder has changed");
+    let refused = guard.save("plan.json", b"first!").unwrap_err();
+    assert!(matches!(&refused, SaveError::StaleBase { path } if path == "plan.json"), "{refused}");
+    assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"second");
+    assert!(guard.is_held(), "it can go on");
+    // More of the same work takes the place of the draft. Any program sees it.
+    assert!(guard.save("plan.json", b"first!!").is_err());
+    assert_eq!(drafts(&other), [("plan.json".to_owned(), b"first!!".to_vec())]);
+
+    assert_eq!(one.read("plan.json").unwrap().unwrap().content, b"second");
+    guard.save("plan.json", b"third").unwrap();
+    let draft = other.drafts().unwrap().remove(0);
+    assert_eq!(draft.base, version_of(b"first"), "it is still offered");
+    other.discard_draft(&draft.id).unwrap();
+    assert!(drafts(&one).is_empty());
+    assert!(other.discard_draft("plan.json").is_err(), "a file of the project is no draft");
+}
+
+// A program of somebody else's does not know the lock.
+#[test]
+fn a_file_that_was_changed_from_outside_is_not_overwritten_unless_told_so() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    let guard = project.acquire(once()).unwrap();
+    guard.save("plan.json", b"mine").unwrap();
+    fs::write(place.path().join("plan.json"), "an editor's").unwrap();
+    assert!(matches!(guard.save("plan.json", b"mine again"), Err(SaveError::StaleBase { .. })));
+    let base = Base::Exactly(version_of(b"an editor's"));
+    guard.save_from("plan.json", b"merged", base).unwrap();
+    fs::write(place.path().join("plan.json"), "an editor's again").unwrap();
+    guard.save_from("plan.json", b"mine at last", Base::Overwrite).unwrap();
+    assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"mine at last");
+    fs::remove_file(place.path().join("plan.json")).unwrap();
+    assert!(matches!(guard.save("plan.json", b"mine"), Err(SaveError::StaleBase { .. })));
+}
+
+#[test]
+fn twenty_drafts_are_kept_and_what_is_none_is_passed_over() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    fs::write(place.path().join("a"), "read").unwrap();
+    project.read("a").unwrap();
+    project.keep_draft("a", b"read").unwrap();
+    project.keep_draft("a", b"").unwrap();
+    assert!(drafts(&project).is_empty(), "neither could be lost");
+    for number in 0..25_u8 {
+        project.keep_draft(&format!("pages/{number}"), &[number]).unwrap();
+    }
+    fs::write(place.path().join(".lock.draft.1.nonsense"), "no draft").unwrap();
+    let kept: Vec<u8> = project.drafts().unwrap().iter().map(|draft| draft.content[0]).collect();
+    assert_eq!(kept.len(), 20, "{kept:?}");
+    assert!(project.keep_draft("../outside", b"x").is_err());
 }
 
 // --- the same with doubles, where time costs nothing ---
@@ -400,6 +482,7 @@ fn a_wall_clock_that_jumps_ahead_lets_another_in_and_no_save_is_lost() {
     other.acquire(once()).unwrap();
     assert!(matches!(one.save("a", b"2"), Err(SaveError::Lost)));
     clock.set_wall(before.wall);
+    assert_eq!(other.read("a").unwrap().unwrap(), b"1");
     other.save("a", b"3").unwrap();
     assert_eq!(folder.file("a").unwrap(), b"3");
 }

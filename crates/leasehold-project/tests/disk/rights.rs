@@ -129,10 +129,12 @@ fn a_save_leaves_the_rights_of_a_file_as_they_were() {
     for rights in [0o600, 0o640, 0o444, 0o755] {
         fs::write(&file, "old").unwrap();
         set_mode(&file, rights);
+        guard.project().read("plan.json").unwrap();
         guard.save("plan.json", b"new").unwrap();
         assert_eq!((fs::read(&file).unwrap().as_slice(), mode(&file)), (&b"new"[..], rights));
         fs::remove_file(&file).unwrap();
     }
+    guard.project().read("plan.json").unwrap();
     guard.save("plan.json", b"new").unwrap();
     let usual = place.path().join("usual");
     fs::write(&usual, "").unwrap();

@@ -32,6 +32,8 @@ pub enum Algorithm {
     RenameClaim,
     /// A save checks the lease before it begins, and not in the guarded section that swaps the file.
     UnfencedCommit,
+    /// A save does not compare the file with what it was made from.
+    BaselessCommit,
     /// Who has the Web Lock holds the project; who has none asks `.lock`.
     WebLockAsOwnership,
     /// One held file for all holders, instead of one for each fence.

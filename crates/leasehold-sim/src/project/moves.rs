@@ -111,7 +111,8 @@ impl State {
             }
             At::Queued => self.queued(at, algorithm, &mut go),
             At::Wanting(want) if self.guard.is_none() => {
-                let begun = sections.begin(want, who, tab.attempt, tab.fence);
+                let base = Some(tab.seen).filter(|_| algorithm != Algorithm::BaselessCommit);
+                let begun = sections.begin(want, who, tab.attempt, tab.fence, base);
                 let section = self.read(begun, algorithm == Algorithm::SharedHeld, sections);
                 go(name(want), &|next| {
                     next.guard = Some(who);
@@ -231,7 +232,7 @@ impl State {
                 self.held.retain(|(held, holder)| *held == keep || holder.is_some());
             }
             Do::DropGuard => self.guard = None,
-            Do::TakeGuard | Do::ReadGuard | Do::ReadLock | Do::ProbeHeld(_) => {}
+            Do::TakeGuard | Do::ReadGuard | Do::ReadLock | Do::ProbeHeld(_) | Do::ReadVersion => {}
         }
     }
 
@@ -264,9 +265,14 @@ impl State {
         }
     }
 
-    /// A save takes effect. It must be the one of the newest owner.
+    /// A save takes effect. It must be the one of the newest owner, and made from what it replaces.
     fn swap(&mut self, at: usize) {
-        let fence = self.fence_of(at);
+        let (fence, lost) = (self.fence_of(at), self.file);
+        self.file += 1;
+        let seen = self.tabs.get(at).map_or(0, |tab| tab.seen);
+        if seen != lost {
+            self.broken = Some(Broken::Overwrote { tab: small(at), lost, seen });
+        }
         if fence < self.granted {
             self.broken = Some(Broken::SavedLate { tab: small(at), fence, granted: self.granted });
         }
@@ -274,10 +280,13 @@ impl State {
 
     /// The guarded section is over, and came to something.
     fn leave(&mut self, at: usize, want: Want, comes_to: ComesTo) {
-        let (who, time) = (small(at), self.time);
+        let (who, time, file) = (small(at), self.time, self.file);
         let goes_on = comes_to == ComesTo::Failed && matches!(want, Want::Renew | Want::Save);
-        let keeps_web =
-            goes_on || matches!(comes_to, ComesTo::Granted(_) | ComesTo::Renewed | ComesTo::Saved);
+        let keeps_web = goes_on
+            || matches!(
+                comes_to,
+                ComesTo::Granted(_) | ComesTo::Renewed | ComesTo::Saved | ComesTo::StaleBase
+            );
         if !keeps_web {
             self.web = self.web.filter(|holder| *holder != who);
         }
@@ -294,7 +303,8 @@ impl State {
                 tab.at = At::Holding;
             }
             ComesTo::Renewed => tab.at = At::Wanting(Want::Release),
-            ComesTo::Saved => tab.at = At::Holding,
+            // It has its own save in memory; or reads the file again, and keeps a draft.
+            ComesTo::Saved | ComesTo::StaleBase => (tab.at, tab.seen) = (At::Holding, file),
             ComesTo::Refused if want == Want::Renew || want == Want::Save => {
                 tab.at = At::Wanting(Want::Release);
             }

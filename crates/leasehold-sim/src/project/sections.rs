@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use leasehold_core::name::Reason;
 use leasehold_core::time::HolderTime;
 use leasehold_project_rules::guarded::{Action, Outcome, Probe};
-use leasehold_project_rules::{CallId, IoReply, IoStep, Now, Section};
+use leasehold_project_rules::{CallId, Expected, IoReply, IoStep, Now, Section, Version};
 
 use super::numbers::{NOW, bid, claim, lock_file, small, small_fence, small_lock, store_time, ttl};
 use super::state::{Lock, Want};
@@ -25,6 +25,7 @@ pub(super) enum Do {
     OpenHeld(u8),
     WriteLock(Lock),
     RemoveLock,
+    ReadVersion,
     Save,
     CloseHeld(u8),
     DropHeld(u8),
@@ -42,6 +43,8 @@ pub(super) enum Reply {
     Lock(Option<Lock>, u8),
     /// Whether the held file is open, if it is there.
     Held(Option<bool>),
+    /// What is in the file of the project.
+    Version(u8),
 }
 
 /// What a section came to.
@@ -51,6 +54,8 @@ pub(super) enum ComesTo {
     Renewed,
     Released,
     Saved,
+    /// The file was not made from what the tab has seen.
+    StaleBase,
     Refused,
     /// A step failed.
     Failed,
@@ -65,7 +70,7 @@ struct Known {
 /// All sections that were met.
 #[derive(Default)]
 pub(super) struct Sections {
-    begun: HashMap<(Want, u8, u8, u8), SectionId>,
+    begun: HashMap<(Want, u8, u8, u8, Option<u8>), SectionId>,
     answered: HashMap<(SectionId, Reply), SectionId>,
     all: Vec<Known>,
     /// Those that are at the same step, or came to the same.
@@ -73,9 +78,17 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    /// A section that has not begun.
-    pub(super) fn begin(&mut self, want: Want, tab: u8, attempt: u8, fence: u8) -> SectionId {
-        let key = (want, tab, attempt, fence);
+    /// A section that has not begun. A save is made from `base`, or from whatever is there.
+    pub(super) fn begin(
+        &mut self,
+        want: Want,
+        tab: u8,
+        attempt: u8,
+        fence: u8,
+        base: Option<u8>,
+    ) -> SectionId {
+        let base = base.filter(|_| want == Want::Save);
+        let key = (want, tab, attempt, fence, base);
         if let Some(known) = self.begun.get(&key) {
             return *known;
         }
@@ -91,7 +104,8 @@ impl Sections {
             Want::Save => Action::Save { claim: claim(tab, attempt, fence), call: CallId(0) },
             Want::Release => Action::Release(claim(tab, attempt, fence)),
         };
-        let id = self.keep(Section::new(action, 0));
+        let files = base.map(|base| Expected::new("current.json", &version(base)));
+        let id = self.keep(Section::new(action, 0).expecting(files.into_iter().collect()));
         self.begun.insert(key, id);
         id
     }
@@ -150,7 +164,12 @@ fn real(reply: Reply) -> IoReply {
         Reply::Held(None) => IoReply::Probe(Probe::Unknown),
         Reply::Held(Some(true)) => IoReply::Probe(Probe::Busy),
         Reply::Held(Some(false)) => IoReply::Probe(Probe::Free),
+        Reply::Version(content) => IoReply::Version(version(content)),
     }
+}
+
+fn version(content: u8) -> Version {
+    if content == 0 { Version::NO_FILE } else { Version::new(&content.to_string()) }
 }
 
 fn small_step(step: &IoStep) -> Do {
@@ -163,6 +182,7 @@ fn small_step(step: &IoStep) -> Do {
         IoStep::OpenHeld(fence) => Do::OpenHeld(small_fence(*fence)),
         IoStep::WriteLock(record) => Do::WriteLock(small_lock(record)),
         IoStep::RemoveLock => Do::RemoveLock,
+        IoStep::ReadVersion(_) => Do::ReadVersion,
         IoStep::Save(_) => Do::Save,
         IoStep::CloseHeld(fence) => Do::CloseHeld(small_fence(*fence)),
         IoStep::DropHeld(fence) => Do::DropHeld(small_fence(*fence)),
@@ -177,6 +197,7 @@ fn come_to(outcome: &Outcome) -> ComesTo {
         Outcome::Renewed(_) => ComesTo::Renewed,
         Outcome::Released => ComesTo::Released,
         Outcome::Saved => ComesTo::Saved,
+        Outcome::StaleBase => ComesTo::StaleBase,
         _ => ComesTo::Refused,
     }
 }

@@ -52,9 +52,12 @@ pub(super) struct Tab {
     pub(super) sent: u8,
     pub(super) renewals: u8,
     pub(super) saves: u8,
+    /// What it has in memory was made from this content of the file.
+    pub(super) seen: u8,
 }
 
-const NEW: Tab = Tab { at: At::Nothing, attempt: 0, fence: 0, confirmed: 0, sent: 0, renewals: 0, saves: 0 };
+const NEW: Tab =
+    Tab { at: At::Nothing, attempt: 0, fence: 0, confirmed: 0, sent: 0, renewals: 0, saves: 0, seen: 0 };
 
 /// `.lock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +74,7 @@ pub(super) struct Lock {
 pub(super) enum Broken {
     GrantedTwice { fence: u8 },
     SavedLate { tab: u8, fence: u8, granted: u8 },
+    Overwrote { tab: u8, lost: u8, seen: u8 },
 }
 
 impl fmt::Display for Broken {
@@ -79,6 +83,9 @@ impl fmt::Display for Broken {
             Self::GrantedTwice { fence } => write!(f, "fence {fence} was granted before"),
             Self::SavedLate { tab, fence, granted } => {
                 write!(f, "tab {tab} saves with fence {fence}, after {granted} was granted")
+            }
+            Self::Overwrote { tab, lost, seen } => {
+                write!(f, "tab {tab} overwrites save {lost} with what it made from {seen}")
             }
         }
     }
@@ -97,6 +104,8 @@ pub(super) struct State {
     pub(super) web: Option<u8>,
     /// The held files that are there, and who has them open.
     pub(super) held: Vec<(u8, Option<u8>)>,
+    /// What is in the file of the project, by the number of the save; 0 when there is no file.
+    pub(super) file: u8,
     /// The largest fence that was granted.
     pub(super) granted: u8,
     pub(super) crashes: u8,
@@ -118,6 +127,7 @@ impl State {
             guard: None,
             web: None,
             held: Vec::new(),
+            file: 0,
             granted: fence,
             crashes: bounds.crashes,
             failures: bounds.failures,
@@ -184,7 +194,7 @@ impl State {
     /// What an acquire of this tab would come to, if it were made now and no step of it failed.
     pub(super) fn acquire_would_come_to(&self, at: usize, sections: &mut Sections) -> Option<ComesTo> {
         let attempt = self.tabs.get(at)?.attempt + 1;
-        let begun = sections.begin(Want::Acquire, small(at), attempt, 0);
+        let begun = sections.begin(Want::Acquire, small(at), attempt, 0, None);
         let mut section = self.read(begun, false, sections);
         while sections.step(section).is_some() {
             section = sections.answer(section, Reply::Done);
@@ -200,6 +210,7 @@ impl State {
                 Some(Do::TakeGuard) => Reply::Done,
                 Some(Do::ReadGuard) => Reply::Guard(self.last_fence),
                 Some(Do::ReadLock) => self.lock_read(),
+                Some(Do::ReadVersion) => Reply::Version(self.file),
                 Some(Do::ProbeHeld(fence)) => Reply::Held(self.is_open(if shared { 0 } else { fence })),
                 _ => return section,
             };

@@ -95,6 +95,15 @@ fn a_walk_finds_out_a_guard_without_fenced_commit() {
 }
 
 #[test]
+fn a_walk_finds_out_a_commit_without_its_base() {
+    finds(
+        Algorithm::BaselessCommit,
+        Bounds { failures: 0, ..TWO },
+        "overwrites save 1 with what it made from 0",
+    );
+}
+
+#[test]
 fn a_walk_finds_out_the_web_lock_as_ownership() {
     finds(Algorithm::WebLockAsOwnership, Bounds { tabs: &[WEB, NO_WEB], saves: 0, ..TWO }, "both believe");
 }
