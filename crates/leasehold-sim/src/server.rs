@@ -1,5 +1,5 @@
 //! The server and its store. In the exclusive topology it is a shell around the product's own writer, as the embedded
-//! store is: a queue, turns, and a disk that takes its time, fails, or fails without anybody knowing whether. In the
+//! store is: a queue, turns, and a disk that takes its time, fails, or fails with an unknown outcome. In the
 //! shared one every turn is a transaction on a database.
 
 use std::collections::BTreeMap;
@@ -371,7 +371,7 @@ impl World {
         }
         let Some(copy) = self.copy.take() else {
             self.copy = Some(self.disk.rows().clone());
-            return self.tell(|_| "somebody COPIES the file".into());
+            return self.tell(|_| "the file is COPIED".into());
         };
         if self.disk.put_back(&copy).is_none() {
             self.copy = Some(copy);

@@ -104,7 +104,7 @@ impl JobStore for Exclusive {
             if reading.slot.due_at().is_none_or(|due| due > reading.now) {
                 return Ok(reading);
             }
-            // What is due is told first: nobody sees it undone if the machine fails right now.
+            // What is due is committed and published first: it cannot be undone if the machine fails right now.
             self.apply(key, Command::Settle).await?;
         }
     }

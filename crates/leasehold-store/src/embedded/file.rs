@@ -101,7 +101,7 @@ pub(super) fn create_if_missing(path: &Path) -> Result<()> {
         let what = "it is gone, while its write-ahead log (the file ending in -wal) is still there";
         return Err(damaged(path, what));
     }
-    // Fences begin at the wall clock's milliseconds: even when somebody deletes the file, they go on growing.
+    // Fences begin at the wall clock's milliseconds: even when the file is deleted, they go on growing.
     let counters = Counters { last_fence: unix_millis(), ..Counters::default() };
     let header = Header { counters, ..Header::default() };
     let draft = begin_draft(path)?;
@@ -415,7 +415,7 @@ pub(super) fn trouble(path: &Path, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             unavailable(format!("{shown} cannot be opened: {error}"), Retry::No)
         }
-        // Among them a failed sync: what the disk holds by now is anybody's guess.
+        // Among them a failed sync: what the disk holds by now is unknown.
         _ => unavailable(format!("{shown}: {error}"), Retry::Unknown),
     }
 }

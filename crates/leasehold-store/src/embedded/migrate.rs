@@ -73,7 +73,7 @@ pub(super) fn bring_up_to_date(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the file itself says of its schema; `None` when it cannot be read, which is for others to deal with.
+/// What the file itself says of its schema; `None` when it cannot be read: opening it then says why.
 fn schema_on_disk(path: &Path) -> Option<i64> {
     let start = file::beginning(path).ok()?;
     let version: [u8; 4] = start.get(60..64)?.try_into().ok()?;

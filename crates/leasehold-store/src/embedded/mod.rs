@@ -74,7 +74,7 @@ impl Options {
         self
     }
 
-    /// The limits that somebody may want to change.
+    /// The limits that can be changed.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

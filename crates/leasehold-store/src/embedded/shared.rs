@@ -99,7 +99,7 @@ impl Shared {
         });
         worked.await.unwrap_or_else(|error| {
             if error.is_cancelled() {
-                // The program ends, and with it whoever wanted to know.
+                // The runtime shuts down, and the caller with it.
                 return Err(Error::Closed);
             }
             let what = format!("the command was broken off: {error}");

@@ -1,6 +1,6 @@
 //! Looking after a file: check, back up, restore, repair. Nothing here destroys what it finds.
 //!
-//! Looking ([`peek`], [`check`], [`backup`]) works beside whoever is using the file. Replacing ([`restore`],
+//! Looking ([`peek`], [`check`], [`backup`]) works beside the processes that use the file. Replacing ([`restore`],
 //! [`repair`]) needs it alone, keeps the old file under another name, and moves the fence far ahead: what was handed
 //! out in the part of history that is lost is not known, but it was less than that.
 
@@ -18,7 +18,7 @@ use crate::clock::unix_millis;
 use crate::resident::JUMP;
 use crate::{Error, Page, Range, Result, Retry};
 
-/// A page of the leases in the file, seen beside whoever is using it. Times are as of the last time it wrote its clock,
+/// A page of the leases in the file, read beside the processes that use it. Times are as of the last time it wrote its clock,
 /// at most a second ago.
 pub fn peek(path: impl AsRef<Path>, range: &Range) -> Result<Page> {
     let path = &file::resolve(path.as_ref())?;
@@ -127,7 +127,7 @@ pub struct Backup {
     pub checked: Checked,
 }
 
-/// Copies the file as it is at this moment, beside whoever is using it, to `target`, where nothing may be yet.
+/// Copies the file as it is at this moment, beside the processes that use it, to `target`, which must not exist.
 pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup> {
     let (path, target) = (path.as_ref(), target.as_ref());
     refuse_existing(target)?;
@@ -271,7 +271,7 @@ fn salvage(db: &Connection, schema: i64) -> Salvage {
     found.jobs = salvage_rows(db, "job", rows::JOB_COLUMNS, "key", rows::job_from, &mut found.lost);
     found.jobs.sort_by(|(a, _), (b, _)| a.cmp(b));
     found.jobs.dedup_by(|(a, _), (b, _)| a == b);
-    // Events are not kept: whoever follows them begins anew after this. So theirs is no loss to speak of.
+    // Events are not kept: consumers begin anew after this, so a damaged event is no loss.
     let events =
         salvage_rows(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from, &mut Vec::new());
     found.told_fence = events.iter().map(|published| published.event.fence.get()).max().unwrap_or(0);
@@ -398,7 +398,7 @@ fn with_seq_ahead(slot: &Slot) -> Slot {
     Slot { seq: slot.seq.saturating_add(JUMP), ..slot.clone() }
 }
 
-/// Moves `draft` to `path`. At no moment is there nothing at `path`: somebody might take that for a new beginning.
+/// Moves `draft` to `path`. At no moment is there nothing at `path`: a process that found nothing would begin a new store.
 fn swap(path: &Path, draft: &Path, label: &str) -> Result<Option<PathBuf>> {
     let failed = |error: std::io::Error| file::io_trouble(path, "replaced", &error);
     let kept_name = file::beside(path, &format!(".{label}-{}", unix_millis()));

@@ -326,7 +326,7 @@ impl Reader<'_> {
             status: self.status(),
             attempts: small(&self.names.attempts).unwrap_or(0),
             max_attempts: small(&self.names.max_attempts),
-            // Whoever locked it in another program has begun, too.
+            // A lock of another program counts as begun, too.
             begun: self.state.is("/job/begun") || is_taken,
             changed_at: self.state.time("/job/changedAt").unwrap_or(StoreTime::ZERO),
         })

@@ -109,7 +109,7 @@ impl Firestore {
 }
 
 /// Refuses what names a lease by its tab: a document has only the hash of a lease id, which cannot be given again, and the
-/// lock of another program has an owner that anybody may be called like.
+/// lock of another program has an owner whose name any caller may bear.
 fn needs_lease_id(command: &Command) -> Result<()> {
     let by_tab = matches!(command, Command::AcquireInTab(_))
         || matches!(command.claim(), Some(leasehold_core::Claim::Tab { .. }));

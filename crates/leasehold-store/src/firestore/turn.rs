@@ -5,11 +5,11 @@
 //!   trip 2   Commit: only the fields that change · or Rollback                  ──►  answer
 //! ```
 //!
-//! Whoever is refused, or only looks, needs the first trip alone, and no transaction.
+//! A caller that is refused, or only looks, needs the first trip alone, and no transaction.
 //!
 //! The time of a decision is the `read_time` of this very read, on Firestore's clock: never the worker's.
 //!
-//! The transaction is optimistic: the commit fails if somebody else wrote meanwhile, and nobody is locked out by a worker
+//! The transaction is optimistic: the commit fails if another program wrote meanwhile, and no caller is locked out by a worker
 //! that dies between the trips. The emulator, and a Firestore that does not know that mode, locks what was read until
 //! the transaction ends. So one that is not going to write, or whose commit was not answered, is ended on purpose. That
 //! also settles whether it can still come through.

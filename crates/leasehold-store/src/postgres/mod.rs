@@ -49,7 +49,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The limits that somebody may want to change.
+    /// The limits that can be changed.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -231,7 +231,7 @@ impl Inner {
         let limit = limit.min(SETTLED_AT_ONCE) as i64;
         let (turn, found) = Turn::begin(self, &sql, &[(&limit, Type::INT8)]).await?;
         let keys = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
-        // Locked before, read after: whoever had a key until now may have settled it.
+        // Locked before, read after: the transaction that had a key until now may have settled it.
         let (header, mut slots) = turn.read_locked(&keys).await?;
         // Told in the order in which it came due, like in every store.
         slots.sort_by(|(key, slot), (other, other_slot)| {

@@ -120,7 +120,7 @@ fn said_by_the_server(error: &DbError, phase: Phase) -> Trouble {
         "08" => lost(&what, phase),
         // Too many connections.
         "53" if code == "53300" => trouble(Retry::Safe, Next::TryAgain),
-        // Wrong password, no such database, no permission, tables that somebody has changed.
+        // Wrong password, no such database, no permission, tables that were changed by hand.
         "28" | "3D" | "3F" | "42" => trouble(Retry::No, Next::Tell),
         // A timeout, a full disk, and whatever else may pass.
         _ => trouble(Retry::Safe, Next::Tell),

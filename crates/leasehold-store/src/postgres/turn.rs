@@ -13,9 +13,9 @@
 //!
 //! **Positions.** The feed is without gaps and in the order of the commits. A number drawn from a sequence would be
 //! neither: a transaction may draw early and commit late, or not at all. So positions are counted in the store's one
-//! row, whose lock is held from there to the end of the commit. Only transactions that tell something wait for each
-//! other there, and those do so anyway: NOTIFY takes a lock of the same extent. Renewals tell nothing. Whoever has the
-//! row waits for nothing else, so nobody waits in a circle.
+//! row, whose lock is held from there to the end of the commit. Only transactions with events wait for each
+//! other there, and those do so anyway: NOTIFY takes a lock of the same extent. Renewals have no event. A transaction that
+//! has the row waits for nothing else, so there is no deadlock.
 //!
 //! **Fences.** A fence is larger than the last one committed before the key was locked, and than the lease clock, which
 //! is the database's wall clock in milliseconds. The first makes them grow with every grant of a key. The second keeps
