@@ -11,7 +11,7 @@ use leasehold_core::{Fence, Invalid, LeaseId, Meta, Owner, Reason, Ttl};
 use leasehold_project_rules::guarded::Outcome;
 use leasehold_project_rules::{
     Answer, Base, CallId, Event, Fault, Folder as Kind, IoError, NotSaved, Operation, Options, Profile,
-    ProjectLease, ProjectLockError, ReleaseReason, Settled, Strategy, Surroundings, Version,
+    ProjectLease, ProjectLockError, ReleaseReason, Settled, State, Strategy, Surroundings, Version,
 };
 
 use crate::cancel::Cancel;
@@ -215,6 +215,11 @@ impl Project {
     pub fn discard_draft(&self, id: &str) -> io::Result<()> {
         let id = id.to_owned();
         self.ask(move |driver| driver.discard_draft(&id)).unwrap_or_else(|| Err(ended()))
+    }
+
+    /// Where the lock of this program stands.
+    pub fn state(&self) -> State {
+        self.ask(|driver| driver.state()).unwrap_or(State::Idle)
     }
 
     /// Who has the project, as far as a look tells. Changes nothing.

@@ -31,6 +31,7 @@ fn one_program_edits_and_the_others_know_it() {
     assert!(matches!(other.look().unwrap(), Outcome::Held(held) if held.owner.as_str().contains("process")));
     let refused = other.acquire(once()).unwrap_err();
     assert_eq!((refused.fault, refused.code()), (Fault::Exhausted, "acquire-timeout"));
+    assert_eq!((one.state(), other.state()), (State::Acquired, State::Readonly));
     let seen: Vec<Event> = events.try_iter().collect();
     assert!(seen.iter().any(|event| matches!(event, Event::ReadonlyEntered { .. })), "{seen:?}");
     guard.release().unwrap();
