@@ -68,6 +68,7 @@ pub fn soak(workspace: &Workspace) -> Result<Report> {
         ("PATIENT_ROUNDS", "300"),
         ("DEATHS", "200"),
         ("CRASHES", "1000"),
+        ("WORK_SECONDS", "300"),
     ];
     browsers(workspace, &many)
 }

@@ -138,7 +138,12 @@ async function startPuppeteer(kind: Kind, profile: string, isPrivate: boolean): 
         close: () => page.close(),
         away: async (to) => { await page.goto(to); },
         back: () => back(page),
-        crash: cannot,
+        crash: async () => {
+          const crashed = new Promise((resolve) => { page.once('error', resolve); });
+          (await page.createCDPSession()).send('Page.crash').catch(() => {});
+          await crashed;
+          await page.close().catch(() => {});
+        },
         front: () => page.bringToFront(),
         reload: async () => { await page.reload(); },
         freeze: () => become('frozen'),

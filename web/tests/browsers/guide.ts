@@ -17,7 +17,7 @@ declare global {
     save(): Promise<void>;
     /** Whether the page came back from the back/forward cache. */
     wasKept: boolean;
-    /** What the page asked to be saved, and what became of it. */
+    /** What the page asked to be saved or kept, and what became of it. */
     commits: { data: string; result: string }[];
   };
 }
@@ -38,6 +38,10 @@ export const commitProjectFile = (commit) => {
   const done = leasehold.commitProjectFile(commit);
   done.then(() => { entry.result = 'saved'; }, (error) => { entry.result = error.code ?? String(error); });
   return done;
+};
+export const keepProjectDraft = async (draft) => {
+  await leasehold.keepProjectDraft(draft);
+  commits.push({ data: draft.data, result: 'kept' });
 };
 export { commits, leasehold };
 `;
