@@ -2,7 +2,7 @@
 // effect.
 
 import type { DialectsView } from './border.js';
-import { LockAcquisitionError, errorOf, unusable } from './error.js';
+import { errorOf, unusable } from './error.js';
 import { Listeners, publishTo } from './event.js';
 import { fileCalls } from './files.js';
 import { host } from './host.js';
@@ -50,7 +50,7 @@ let far: Far | undefined;
 let lastCall = 0;
 let watched = false;
 
-const WORKER = 'the Worker of the project lock failed: say where it is with init({ workerUrl }), or allow it in the policy';
+const WORKER = 'the Worker failed: say where it is with init({ workerUrl }), or allow it in the policy';
 
 /** Says where the parts are, before the first call. Needed only with a strict content security policy, or a bundler that does
  * not move them. What is left out stays as it was said before. */
@@ -58,7 +58,7 @@ export function init(options: InitOptions): void {
   const next = { ...places, ...options };
   const address = ({ workerUrl, wasmUrl }: InitOptions) => `${workerUrl} ${wasmUrl}`;
   if (far && address(next) !== address(places)) {
-    throw new TypeError('init: the parts of the project lock are loaded; call init before the first other call');
+    throw new TypeError('init: call it before every other call');
   }
   places = next;
   setWasm(options.wasmUrl);
@@ -144,8 +144,10 @@ async function acquire(method: Method, options: ProjectLockTakeOverOptions): Pro
 /** Releases a grant that arrived after the caller had aborted. */
 async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): Promise<never> {
   await releaseProjectLock({ lease }).catch(() => {}); // it is retried in the background
-  const params = { code: 'web-lock-aborted', retryable: false, operation: 'acquire', cause: reason } as const;
-  throw new LockAcquisitionError("acquire: the caller's signal was aborted; acquire again when it is wanted", params);
+  // By way of a view: a minifier renames the class, and the name of an error is part of the API.
+  const message = 'acquire: the signal was aborted; acquire again';
+  const said = reason;
+  throw errorOf({ name: 'LockAcquisitionError', code: 'web-lock-aborted', retryable: false, operation: 'acquire', level: 'info', message, said });
 }
 
 /** Makes a call about a lease. */
@@ -252,14 +254,12 @@ function fail(gone: Worker, why: string): void {
 /** A page that is frozen, or kept in the back/forward cache, may come back long after its lease ended. */
 function watchThePage(): void {
   watched = true;
-  const pass = (method: Method, options?: () => object) => () => { if (far) call(method, options?.()).catch(() => {}); };
-  const show = pass('show', () => ({ hidden: document.visibilityState === 'hidden' }));
-  const kept = (work: () => void) => (event: PageTransitionEvent) => { if (event.persisted) work(); };
-  globalThis.document?.addEventListener('visibilitychange', show);
-  globalThis.document?.addEventListener('freeze', pass('freeze'));
-  globalThis.document?.addEventListener('resume', pass('resume'));
-  globalThis.addEventListener?.('pagehide', kept(pass('freeze')));
-  globalThis.addEventListener?.('pageshow', kept(pass('resume')));
+  const pass = (method: Method, options?: object) => { if (far) call(method, options).catch(() => {}); };
+  globalThis.document?.addEventListener('visibilitychange', () => pass('show', { hidden: document.visibilityState === 'hidden' }));
+  for (const [method, kept] of [['freeze', 'pagehide'], ['resume', 'pageshow']] as const) {
+    globalThis.document?.addEventListener(method, () => pass(method));
+    globalThis.addEventListener?.(kept, (event) => { if (event.persisted) pass(method); });
+  }
 }
 
 // The compiler sees to it that the package has what a lock has.

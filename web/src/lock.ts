@@ -45,7 +45,7 @@ export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: Some
 
 /** The part of a lease that identifies it. An application may have added properties that cannot be sent. */
 export function claimOf(lease: ProjectLockLease | undefined) {
-  if (!lease?.leaseId) throw new TypeError('lease: expected a lease, as an acquire answers it');
+  if (!lease?.leaseId) throw new TypeError('lease: expected the lease of an acquire');
   const { leaseId, fence, root, lockName } = lease;
   return { leaseId, fence, root, lockName };
 }
@@ -53,7 +53,7 @@ export function claimOf(lease: ProjectLockLease | undefined) {
 /** Refuses what cannot be saved. */
 export function checkData(data: unknown): void {
   if (typeof data !== 'string' && !ArrayBuffer.isView(data)) {
-    throw new TypeError('data: expected a text or a Uint8Array; an object goes through JSON.stringify first');
+    throw new TypeError('data: expected a text or a Uint8Array: use JSON.stringify');
   }
 }
 
@@ -268,7 +268,7 @@ class Machine {
 
   /** The folder, if there is one. */
   #files(): ProjectFolder {
-    if (!this.#folder) throw new TypeError('there is no folder here: save elsewhere, with the fence');
+    if (!this.#folder) throw new TypeError('no folder here: save elsewhere, with the fence');
     return this.#folder;
   }
 

@@ -56,7 +56,7 @@ async function load(): Promise<Rules> {
 export function rulesOf({ memory, fingerprint, reserve, call, answer }: Exports): Rules {
   const theirs = fingerprint?.();
   if (theirs === undefined || theirs >>> 0 !== FINGERPRINT) {
-    throw new Error('leasehold.wasm is of another version than the JavaScript of the package: serve both from the same release');
+    throw new Error('leasehold.wasm is of another version: serve all files of one release');
   }
   return (machine, name, fields, wall, monotonic) => {
     const encoded = encode(REQUESTS[name], fields);
