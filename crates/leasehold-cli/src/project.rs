@@ -1,6 +1,9 @@
-//! `leasehold project`: lock a project folder on disk, show its holder, and remove a lock that was left behind.
+//! `leasehold project`: lock a project folder on disk, show its holder, remove a lock that was left behind, and read and save
+//! its files.
 
-use std::path::PathBuf;
+mod files;
+
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,15 @@ pub(crate) enum Command {
     /// A live lock stays, unless you pass --force: then it is taken from its holder, which is notified, and
     /// released.
     Unlock(UnlockArgs),
+    /// Print a file of a project; its version goes to standard error.
+    Read(files::ReadArgs),
+    /// Save a file of a project from standard input.
+    ///
+    /// Locks the folder meanwhile. Exits with 75 if another program holds it, and with 3 if the file has another version
+    /// than --base: then nothing is overwritten, and the content is kept as a draft.
+    Save(files::SaveArgs),
+    /// List what could not be saved, by any program or tab; show or discard it.
+    Drafts(files::DraftsArgs),
 }
 
 #[derive(clap::Args)]
@@ -66,6 +78,9 @@ pub(crate) fn run(command: &Command, out: &Out) -> Result<Ending> {
         Command::Lock(args) => run_async(lock(args, out)),
         Command::Status(args) => status(args, out),
         Command::Unlock(args) => unlock(args, out),
+        Command::Read(args) => files::read(args, out),
+        Command::Save(args) => files::save(args, out),
+        Command::Drafts(args) => files::drafts(args, out),
     }
 }
 
@@ -73,10 +88,7 @@ pub(crate) fn run(command: &Command, out: &Out) -> Result<Ending> {
 
 async fn lock(args: &LockArgs, out: &Out) -> Result<Ending> {
     let mut signals = Signals::listen()?;
-    let project = match &args.owner {
-        Some(owner) => Project::open_as(&args.folder, owner.clone())?,
-        None => Project::open(&args.folder)?,
-    };
+    let project = open(&args.folder, args.owner.as_ref())?;
     let events = project.subscribe();
     let waiting = out.spinner(format!("locking {}", args.folder.display()));
     let cancel = Cancel::new();
@@ -100,6 +112,13 @@ async fn lock(args: &LockArgs, out: &Out) -> Result<Ending> {
         Ok(guard) => hold(args, guard, events, signals, out).await,
         Err(error) => refused(args, &project, error, out),
     }
+}
+
+fn open(folder: &Path, owner: Option<&Owner>) -> Result<Project> {
+    Ok(match owner {
+        Some(owner) => Project::open_as(folder, owner.clone())?,
+        None => Project::open(folder)?,
+    })
 }
 
 /// Why it is not to be had: a look at the folder says more than an error that was passed on.

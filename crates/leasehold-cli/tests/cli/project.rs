@@ -1,7 +1,8 @@
 //! `leasehold project`: a folder on disk, locked by processes.
 
 use std::fs;
-use std::process::Child;
+use std::io::Write;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -29,6 +30,52 @@ fn project_lock_is_seen_respected_and_given_back() {
     let unlocked = run(&folder, &["project", "unlock", "house"]);
     assert_eq!((unlocked.code, unlocked.out.as_str()), (0, "✓ house is free"));
     assert!(!folder.path().join("house/.lock").exists());
+}
+
+/// `leasehold project` with this on standard input: its exit code, and its output to the letter.
+fn project(folder: &TempDir, args: &[&str], input: &str) -> (i32, String) {
+    let mut command = command(folder.path(), &[&["project"], args].concat());
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+fn parsed(out: &str) -> serde_json::Value {
+    serde_json::from_str(out).unwrap()
+}
+
+/// A script that had read "v1" wrote its result over the "v2" that somebody saved in between.
+#[test]
+fn project_save_never_overwrites_what_was_not_read() {
+    let folder = house();
+    let save = |args: &[&str], content: &str| {
+        project(&folder, &[&["save", "house", "plan.txt"], args].concat(), content)
+    };
+    let read = |args: &[&str]| project(&folder, &[&["read", "house"], args].concat(), "");
+    let drafts = |args: &[&str]| project(&folder, &[&["drafts", "house"], args].concat(), "");
+    let (code, out) = save(&["--json"], "v1");
+    assert_eq!(code, 0, "{out}");
+    let first = parsed(&out)["version"].as_str().unwrap().to_owned();
+    assert_eq!(save(&[], "unseen").0, 3, "it exists");
+    let found = parsed(&read(&["plan.txt", "--json"]).1);
+    assert_eq!(found, serde_json::json!({ "version": first, "content": "v1" }));
+    assert_eq!(save(&["--base", &first], "v2").0, 0);
+    let (code, out) = save(&["--base", &first, "--json"], "v1!");
+    assert_eq!((code, out.trim()), (3, "{\"reason\":\"stale-base\",\"saved\":false}"));
+    assert_eq!(read(&["plan.txt"]), (0, "v2".to_owned()));
+    let kept = parsed(&drafts(&["--json"]).1);
+    assert_eq!([&kept[0]["bytes"], &kept[1]["bytes"]], [6, 3]);
+    let id = kept[1]["id"].as_str().unwrap();
+    assert_eq!(drafts(&["--show", id]), (0, "v1!".to_owned()));
+    assert_eq!(drafts(&["--discard", id]).0, 0);
+    assert!(!drafts(&[]).1.contains(id));
+    assert_eq!((save(&["--overwrite"], "v3").0, read(&["plan.txt"]).1), (0, "v3".to_owned()));
+    assert_eq!((read(&["missing"]).0, drafts(&["--show", "missing"]).0), (1, 1));
+    let anna = Holder::start(&folder, &["project", "lock", "house", "--owner", "anna", "--json"]);
+    assert_eq!(save(&["--overwrite"], "v4").0, 75);
+    drop(anna);
 }
 
 /// A folder `house` that can be locked.
