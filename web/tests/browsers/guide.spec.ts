@@ -94,18 +94,23 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     await comesBack(b);
   });
 
-  // Firefox keeps no page in its cache that has a Web Lock, or waits for one: there the page is loaded anew, and has no memory
-  // that it could save or lose.
+  // Firefox keeps no page in its cache that has a Web Lock, or waits for one, and Chromium not always: then the page is loaded
+  // anew, and has no memory that it could save or lose. Whichever it is, v2 stays; and in Chromium the page is kept at least once.
   test.skipIf(!isInstalled(kind))('tab B types and is left, A saves v2 and is closed, B comes back from the cache', async () => {
-    const { a, b } = await two('left');
-    await b.away(server.page('left', 'away/index.html'));
-    await a.front();
-    await saveAndClose(a);
-    await b.back();
-    expect(await b.run(() => globalThis.app.wasKept, null)).toBe(kind === 'chromium');
-    await b.front();
-    await comesBack(b, kind === 'chromium' ? ['v1 and more'] : []);
-  });
+    for (let round = 1; ; round += 1) {
+      const origin = `left${round}`;
+      const { a, b } = await two(origin);
+      await b.away(server.page(origin, 'away/index.html'));
+      await a.front();
+      await saveAndClose(a);
+      await b.back();
+      const wasKept = await b.run(() => globalThis.app.wasKept, null);
+      await b.front();
+      await comesBack(b, wasKept ? ['v1 and more'] : []);
+      if (wasKept || kind === 'firefox') return;
+      expect(round, 'Chromium kept the page in none of the rounds').toBeLessThan(8);
+    }
+  }, 60_000);
 
   test.skipIf(!isInstalled(kind))('what a tab could not save is offered to the next one, whatever becomes of the tab', async () => {
     const { a, b } = await two('crashed');
