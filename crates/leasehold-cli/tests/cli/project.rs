@@ -46,7 +46,7 @@ fn parsed(out: &str) -> serde_json::Value {
     serde_json::from_str(out).unwrap()
 }
 
-/// A script that had read "v1" wrote its result over the "v2" that somebody saved in between.
+/// A script that had read "v1" wrote its result over the "v2" that another program had saved in between.
 #[test]
 fn project_save_never_overwrites_what_was_not_read() {
     let folder = house();

@@ -228,7 +228,7 @@ async fn an_analysis_lock_lasts_300_s_and_is_refreshed_only_when_that_is_called(
     assert!(!locks.is_lost("42", "w1"), "a margin before the 300 s");
     assert_eq!(locks.acquire_analysis_lock("42", "w2", None).await.unwrap().reason, Some("locked"));
     pass(1).await;
-    assert!(locks.is_lost("42", "w1"), "before anybody else can begin");
+    assert!(locks.is_lost("42", "w1"), "before another worker can begin");
     pass(30).await;
     assert!(locks.acquire_analysis_lock("42", "w2", None).await.unwrap().acquired);
     let late = locks.refresh_analysis_lock("42", "w1", None).await;
@@ -239,7 +239,7 @@ async fn an_analysis_lock_lasts_300_s_and_is_refreshed_only_when_that_is_called(
 }
 
 /// A worker with one attempt was shut down cleanly, or gave up waiting for the answer to its acquire: the attempt counted, and
-/// the job failed without anybody having worked on it.
+/// the job failed although no worker had worked on it.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_was_given_back_or_never_answered_does_not_count() {
     let clock = Arc::new(TokioClock(Instant::now()));

@@ -379,7 +379,7 @@ fn a_program_that_comes_back_does_not_overwrite_what_another_saved() {
     let events = one.subscribe();
     let guard = one.acquire(once()).unwrap();
     let changed = |event: Event| matches!(event, Event::Acquired { changed: true, .. });
-    assert!(events.try_iter().any(changed), "it is told that the folder has changed");
+    assert!(events.try_iter().any(changed), "an event says that the folder has changed");
     let refused = guard.save("plan.json", b"first!").unwrap_err();
     assert!(matches!(&refused, SaveError::StaleBase { path } if path == "plan.json"), "{refused}");
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"second");
@@ -397,7 +397,7 @@ fn a_program_that_comes_back_does_not_overwrite_what_another_saved() {
     assert!(other.discard_draft("plan.json").is_err(), "a file of the project is no draft");
 }
 
-// A program of somebody else's does not know the lock.
+// Another program, which does not know the lock.
 #[test]
 fn a_file_that_was_changed_from_outside_is_not_overwritten_unless_told_so() {
     let place = tempfile::tempdir().unwrap();

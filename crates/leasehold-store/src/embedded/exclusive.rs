@@ -365,15 +365,22 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::embedded::{Mode, file};
 
+    const FILE: &str = "leases.db";
+
+    /// A store in a new folder, whose clock stands still.
+    fn exclusive() -> (tempfile::TempDir, Exclusive) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        file::create_if_missing(&path).unwrap();
+        let lock = ModeLock::take(&path, Mode::Exclusive, true, |_| Ok(())).unwrap();
+        let store = Exclusive::open(&path, lock, Arc::new(ManualClock::default()), Limits::default());
+        (folder, store.unwrap())
+    }
+
     /// A call by tab once looked at the record, and sent what it had found there through the queue.
     #[tokio::test]
     async fn each_command_is_one_pass_through_the_queue_whatever_the_claim() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("leases.db");
-        file::create_if_missing(&path).unwrap();
-        let lock = ModeLock::take(&path, Mode::Exclusive, true, |_| Ok(())).unwrap();
-        let store =
-            Exclusive::open(&path, lock, Arc::new(ManualClock::default()), Limits::default()).unwrap();
+        let (_folder, store) = exclusive();
         let (key, anna) = (Key::parse("doc/minutes").unwrap(), Owner::parse("anna").unwrap());
         let (lease_id, tab) = (LeaseId::from_random([1; 16]), TabId::parse("tab-1").ok());
         let (ttl, meta) = (Ttl::from_secs(30).unwrap(), Meta::default());
@@ -410,12 +417,7 @@ mod tests {
     /// the queue takes 8,192. When the writer went on, all were granted, to nobody.
     #[tokio::test]
     async fn law_12_abandoned_commands_are_counted_and_abandoned_acquires_are_not_granted() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("leases.db");
-        file::create_if_missing(&path).unwrap();
-        let lock = ModeLock::take(&path, Mode::Exclusive, true, |_| Ok(())).unwrap();
-        let store =
-            Exclusive::open(&path, lock, Arc::new(ManualClock::default()), Limits::default()).unwrap();
+        let (folder, store) = exclusive();
         let bid = |number: u64| {
             let mut bytes = [3; 16];
             bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -426,7 +428,7 @@ mod tests {
         let held = store.apply(&key(0), Command::Acquire(bid(0))).await.unwrap();
         let Outcome::Granted { lease, .. } = held.outcome else { unreachable!() };
         // Another transaction holds the writer up.
-        let other = rusqlite::Connection::open(&path).unwrap();
+        let other = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let (first, second) = (key(0), key(1));
         let mut waiting = store.apply(&second, Command::Acquire(bid(1)));
