@@ -575,9 +575,7 @@ impl From<&EndReason> for LossReason {
 
 /// Decides one command on one key.
 pub fn decide(key: &Key, slot: &Slot, command: &Command, context: &Context) -> Decision {
-    let mut step = Step::new(key, slot, context);
-    step.settle();
-    let outcome = match command {
+    Step::run(key, slot, context, |step| match command {
         Command::Acquire(bid) => step.acquire(bid),
         Command::AcquireInTab(bid) => step.acquire_in_tab(bid),
         Command::Renew { claim, ttl } => step.renew(claim, *ttl),
@@ -596,8 +594,35 @@ pub fn decide(key: &Key, slot: &Slot, command: &Command, context: &Context) -> D
         Command::Withdraw { lease_id, owner } => step.withdraw(*lease_id, owner),
         Command::Check { fence } => step.check(*fence),
         Command::Settle => Outcome::Settled,
-    };
-    step.finish(outcome)
+    })
+}
+
+/// [`Command::Acquire`], as [`decide`] decides it. This and the next three are for a caller that needs no other command: a
+/// page then does not load the others.
+pub fn acquire(key: &Key, slot: &Slot, bid: &Bid, context: &Context) -> Decision {
+    Step::run(key, slot, context, |step| step.acquire(bid))
+}
+
+/// [`Command::TakeOver`] with [`Right::Force`], as [`decide`] decides it.
+pub fn take_over(
+    key: &Key,
+    slot: &Slot,
+    seen: Fence,
+    bid: &Bid,
+    reason: &Reason,
+    context: &Context,
+) -> Decision {
+    Step::run(key, slot, context, |step| step.take_over(seen, bid, reason, Right::Force))
+}
+
+/// [`Command::Renew`], as [`decide`] decides it.
+pub fn renew(key: &Key, slot: &Slot, claim: &Claim, ttl: Option<Ttl>, context: &Context) -> Decision {
+    Step::run(key, slot, context, |step| step.renew(claim, ttl))
+}
+
+/// [`Command::Release`], as [`decide`] decides it.
+pub fn release(key: &Key, slot: &Slot, claim: &Claim, context: &Context) -> Decision {
+    Step::run(key, slot, context, |step| step.release(claim))
 }
 
 /// One decision in the making. After [`Step::settle`], a lease that is there is live.
@@ -612,6 +637,19 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
+    /// Decides a command on what is left of the slot after everything that was due.
+    fn run(
+        key: &'a Key,
+        slot: &Slot,
+        context: &'a Context,
+        command: impl FnOnce(&mut Self) -> Outcome,
+    ) -> Decision {
+        let mut step = Step::new(key, slot, context);
+        step.settle();
+        let outcome = command(&mut step);
+        step.finish(outcome)
+    }
+
     fn new(key: &'a Key, slot: &Slot, context: &'a Context) -> Self {
         let last_fence = context.last_fence;
         Self {

@@ -190,13 +190,13 @@ impl Event {
 
 /// An event in dialect `service` (*Project lock service* 1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServiceEvent {
+pub struct ServiceEvent<'a> {
     /// `acquired`, `acquire-failed`, `renewed`, `expired`, `released`, `release-failed`, `backoff`, `switch-to-fallback`.
     pub kind: &'static str,
     /// The lease that it is about.
-    pub lease: Option<ProjectLease>,
+    pub lease: Option<&'a ProjectLease>,
     /// What went wrong.
-    pub error: Option<ProjectLockError>,
+    pub error: Option<&'a ProjectLockError>,
     /// Which attempt failed: 1 is the first.
     pub attempt: Option<u32>,
     /// How long it is waited.
@@ -204,10 +204,10 @@ pub struct ServiceEvent {
 }
 
 /// The event in dialect `service`, if that has a word for it.
-pub fn service(event: &Event) -> Option<ServiceEvent> {
+pub fn service(event: &Event) -> Option<ServiceEvent<'_>> {
     let of = |kind| ServiceEvent { kind, ..ServiceEvent::default() };
-    let lease = |kind, lease: &ProjectLease| ServiceEvent { lease: Some(lease.clone()), ..of(kind) };
-    let failed = |kind, error: &ProjectLockError| ServiceEvent { error: Some(error.clone()), ..of(kind) };
+    let lease = |kind, lease| ServiceEvent { lease: Some(lease), ..of(kind) };
+    let failed = |kind, error| ServiceEvent { error: Some(error), ..of(kind) };
     match event {
         Event::Acquired { lease: held, .. } => Some(lease("acquired", held)),
         Event::Renewed(held) => Some(lease("renewed", held)),
@@ -241,7 +241,7 @@ fn failure(error: &ProjectLockError) -> Option<&'static str> {
 
 /// An event in dialect `autosave` (*AutoSave* 3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AutosaveEvent {
+pub enum AutosaveEvent<'a> {
     /// `autosave.lock.stateChanged`.
     StateChanged {
         /// `acquired`, `renewed` or `released`.
@@ -257,7 +257,7 @@ pub enum AutosaveEvent {
     /// `autosave.lock.error`.
     Error {
         /// What went wrong.
-        error: ProjectLockError,
+        error: &'a ProjectLockError,
         /// The lease that it is about.
         lease_id: Option<LeaseId>,
     },
@@ -268,7 +268,7 @@ pub enum AutosaveEvent {
     },
 }
 
-impl AutosaveEvent {
+impl AutosaveEvent<'_> {
     /// Its name.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -282,7 +282,7 @@ impl AutosaveEvent {
 
 /// The event in dialect `autosave`. A failed attempt is two events there, an error and a retry; the machine never becomes
 /// read-only without one, so a retry comes before every read-only.
-pub fn autosave(event: &Event) -> Vec<AutosaveEvent> {
+pub fn autosave(event: &Event) -> Vec<AutosaveEvent<'_>> {
     let state = |state| vec![AutosaveEvent::StateChanged { state }];
     match event {
         Event::Acquired { .. } => state("acquired"),
@@ -290,7 +290,7 @@ pub fn autosave(event: &Event) -> Vec<AutosaveEvent> {
         Event::Released(_) => state("released"),
         Event::Error { error, attempt, lease_id } => {
             let retry = attempt.map(|attempt| AutosaveEvent::Retry { attempt, retryable: error.retryable });
-            let error = AutosaveEvent::Error { error: error.clone(), lease_id: *lease_id };
+            let error = AutosaveEvent::Error { error, lease_id: *lease_id };
             std::iter::once(error).chain(retry).collect()
         }
         Event::ReadonlyEntered { reason, last_error, .. } => {

@@ -297,18 +297,36 @@ impl ProjectLockError {
     pub fn level(&self) -> Level {
         self.fault.row().level
     }
+
+    /// What happened, and what to do next. (Put together by hand: formatting is more code for a page to load.)
+    pub fn message(&self) -> String {
+        let mut text = String::new();
+        self.push_message(&mut text);
+        text
+    }
+
+    fn push_message(&self, text: &mut String) {
+        text.push_str(self.operation.as_str());
+        text.push_str(": ");
+        text.push_str(self.fault.message());
+        match &self.cause {
+            Some(Cause::Said(said)) => {
+                text.push_str(" (");
+                text.push_str(said);
+            }
+            Some(Cause::Fault(last)) => {
+                text.push_str(" (last: ");
+                last.push_message(text);
+            }
+            None => return,
+        }
+        text.push(')');
+    }
 }
 
 impl fmt::Display for ProjectLockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.operation.as_str())?;
-        f.write_str(": ")?;
-        f.write_str(self.fault.message())?;
-        match &self.cause {
-            Some(Cause::Said(said)) => write!(f, " ({said})"),
-            Some(Cause::Fault(last)) => write!(f, " (last: {last})"),
-            None => Ok(()),
-        }
+        f.write_str(&self.message())
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! Releasing goes the other way: `.lock` is removed first, the held file closed after it.
 
-use leasehold_core::lease::{self, Bid, Command, Context, Lease, Proof, Slot};
+use leasehold_core::lease::{self, Bid, Context, Lease, Proof, Slot};
 use leasehold_core::name::{Fence, Key, LeaseId, Meta, Owner, Reason};
 use leasehold_core::time::{StoreTime, Ttl};
 
@@ -273,11 +273,11 @@ impl Verdict {
 struct Deciding<'a> {
     action: &'a Action,
     found: Option<Record>,
+    key: Key,
     slot: Slot,
+    context: Context,
     dead: bool,
     skewed: bool,
-    last_fence: u64,
-    now: StoreTime,
 }
 
 impl<'a> Deciding<'a> {
@@ -300,12 +300,13 @@ impl<'a> Deciding<'a> {
             Some((record, end)) => record::slot(record, if dead { now } else { end.at }, last_fence),
         };
         let found = found.map(|(record, _)| record);
-        Self { action, found, slot, dead, skewed, last_fence, now }
+        let context = Context { now, last_fence, remembered: None, owner_is_full: false };
+        Self { action, found, key: Key::of_project_folder(), slot, context, dead, skewed }
     }
 
     fn decide(self) -> Verdict {
         match self.action {
-            Action::Acquire(bid) => self.granted(&Command::Acquire(bid.clone())),
+            Action::Acquire(bid) => self.acquire(bid),
             Action::TakeOver { despite_skew: false, .. } if self.skewed => self.look(),
             Action::TakeOver { seen, bid, reason, .. } => self.take_over(*seen, bid, reason),
             Action::Renew { claim, ttl } => self.renew(*claim, *ttl),
@@ -315,19 +316,17 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    fn take_over(&self, seen: Option<Fence>, bid: &Bid, reason: &Reason) -> Verdict {
-        let current = self.slot.lease.as_ref().map(|lease| lease.fence);
-        match seen.or(current) {
-            None => self.granted(&Command::Acquire(bid.clone())),
-            Some(seen) => {
-                let (bid, reason, right) = (bid.clone(), reason.clone(), leasehold_core::Right::Force);
-                self.granted(&Command::TakeOver { seen, bid, reason, right })
-            }
-        }
+    fn acquire(&self, bid: &Bid) -> Verdict {
+        self.granted(lease::acquire(&self.key, &self.slot, bid, &self.context))
     }
 
-    fn granted(&self, command: &Command) -> Verdict {
-        let decision = self.ask(command);
+    fn take_over(&self, seen: Option<Fence>, bid: &Bid, reason: &Reason) -> Verdict {
+        let current = self.slot.lease.as_ref().map(|lease| lease.fence);
+        let Some(seen) = seen.or(current) else { return self.acquire(bid) };
+        self.granted(lease::take_over(&self.key, &self.slot, seen, bid, reason, &self.context))
+    }
+
+    fn granted(&self, decision: lease::Decision) -> Verdict {
         match decision.outcome {
             lease::Outcome::Granted { lease, extended } => {
                 let mut steps = Vec::new();
@@ -347,7 +346,7 @@ impl<'a> Deciding<'a> {
     }
 
     fn renew(&self, claim: Proof, ttl: Ttl) -> Verdict {
-        match self.ask(&Command::Renew { claim: claim.into(), ttl: Some(ttl) }).outcome {
+        match self.renewed(claim, Some(ttl)) {
             lease::Outcome::Renewed(lease) => {
                 let held = self.found.as_ref().is_some_and(|record| record.held);
                 let steps = vec![self.write(&lease, held)];
@@ -360,7 +359,7 @@ impl<'a> Deciding<'a> {
     /// A release closes the held file in any case: if `.lock` stays, it belongs to a dead holder.
     fn release(&self, claim: Proof) -> Verdict {
         let close = IoStep::CloseHeld(claim.fence);
-        match self.ask(&Command::Release(claim.into())).outcome {
+        match lease::release(&self.key, &self.slot, &claim.into(), &self.context).outcome {
             lease::Outcome::Released => self.verdict(vec![IoStep::RemoveLock, close], Outcome::Released),
             // Expired, and no other holder has come since: it may as well be gone.
             _ if self.loss(claim) == Loss::Expired => {
@@ -372,25 +371,23 @@ impl<'a> Deciding<'a> {
 
     /// A holder may save as long as it could renew.
     fn save(&self, claim: Proof, call: CallId) -> Verdict {
-        match self.ask(&Command::Renew { claim: claim.into(), ttl: None }).outcome {
+        match self.renewed(claim, None) {
             lease::Outcome::Renewed(_) => self.verdict(vec![IoStep::Save(call)], Outcome::Saved),
             _ => self.verdict(Vec::new(), Outcome::Lost(self.loss(claim))),
         }
     }
 
     fn look(&self) -> Verdict {
-        let outcome = match self.slot.live(self.now) {
+        let outcome = match self.slot.live(self.context.now) {
             Some(lease) => Outcome::Held(Holder::of(lease)),
-            None if self.last_fence >= Fence::MAX.get() => Outcome::FencesExhausted,
+            None if self.context.last_fence >= Fence::MAX.get() => Outcome::FencesExhausted,
             None => Outcome::Free,
         };
         self.verdict(Vec::new(), outcome)
     }
 
-    fn ask(&self, command: &Command) -> lease::Decision {
-        let context =
-            Context { now: self.now, last_fence: self.last_fence, remembered: None, owner_is_full: false };
-        lease::decide(&Key::of_project_folder(), &self.slot, command, &context)
+    fn renewed(&self, claim: Proof, ttl: Option<Ttl>) -> lease::Outcome {
+        lease::renew(&self.key, &self.slot, &claim.into(), ttl, &self.context).outcome
     }
 
     fn write(&self, lease: &Lease, held: bool) -> IoStep {
@@ -403,7 +400,7 @@ impl<'a> Deciding<'a> {
             None => None,
             Some(_) if extended => None,
             Some(_) if self.dead => Some(After::Dead),
-            Some(before) if before.is_expired(self.now) => Some(After::Expired),
+            Some(before) if before.is_expired(self.context.now) => Some(After::Expired),
             Some(_) => Some(After::TakenOver),
         };
         let ttl = Ttl::new(lease.expires_at.since(lease.renewed_at)).unwrap_or(lease.ttl);

@@ -1,12 +1,15 @@
 //! The project lock as JSON: what crosses the border from WebAssembly to the page. The names are those of the sources, in
-//! camelCase. Each type describes itself ([`shape!`]), so that TypeScript's types are made from it.
+//! camelCase. Each type describes itself ([`shape!`]), so that TypeScript's types are made from it. Views borrow what they
+//! show: copies of texts, and the code that makes and drops them, would be a tenth of what a page loads.
 //!
 //! A lease id stands in the clear here: at this door it is in a file that every tab reads.
 
 pub mod json;
 pub mod shape;
 
-use leasehold_core::name::Fence;
+use std::borrow::Cow;
+
+use leasehold_core::name::{Fence, LeaseId};
 use leasehold_core::time::whole_millis;
 
 use crate::event::{self, AutosaveEvent, Event, ServiceEvent};
@@ -16,6 +19,7 @@ use crate::record::{Record, VERSION, guard_text, label_text};
 use crate::shape;
 use crate::{Effect, IoStep, News, NotSaved, Operation, Profile, ProjectLease, ProjectLockError, Settled};
 
+use self::json::{Json, write_list};
 use self::shape::Shape;
 
 /// A code of [`TABLE`](crate::fault::TABLE).
@@ -54,7 +58,7 @@ pub const SHAPES: &[Shape] = &[
 
 shape! {
     /// Something that the page is to do.
-    pub enum EffectView {
+    pub enum EffectView<'a> {
         /// Request the Web Lock, and report by `webLock`.
         RequestWebLock {
             /// The number to report under.
@@ -70,7 +74,7 @@ shape! {
         /// Do one step in the folder, and report by the request that the step names. There is at most one at a time.
         Io {
             /// What to do.
-            step: StepView,
+            step: StepView<'a>,
         },
         /// Close a held file at once, without the guard, and leave it there. Nothing is reported.
         DropHeld {
@@ -80,39 +84,39 @@ shape! {
         /// Tell the subscribers.
         Emit {
             /// What happened.
-            event: Box<DialectsView>,
+            event: EventOf<'a>,
         },
         /// Tell the other tabs.
         Broadcast {
             /// What happened.
-            news: NewsView,
+            news: NewsView<'a>,
         },
         /// Answer a call: with a lease, a holder, an error, or with none of them if it was released, or has no holder.
         Settle {
             /// The number of the call.
             call: u32,
             /// The lease.
-            lease: Option<Box<ProjectLeaseView>>,
+            lease: Option<ProjectLeaseView<'a>>,
             /// Who has the project.
-            holder: Option<Box<HolderView>>,
+            holder: Option<&'a Holder>,
             /// The error.
-            error: Option<Box<ErrorView>>,
+            error: Option<&'a ProjectLockError>,
         },
         /// Answer a save: with an error, or without if the file was replaced.
         Saved {
             /// The number of the call.
             call: u32,
             /// The error.
-            error: Option<Box<ErrorView>>,
+            error: Option<ErrorOf<'a>>,
             /// Whether the folder failed, and the lease may still be good.
             folder_failed: bool,
         },
     }
 }
 
-impl EffectView {
+impl<'a> EffectView<'a> {
     /// What the page is to do for this project; errors of the folder in the words of this profile.
-    pub fn new(effect: &Effect, profile: Profile, project: &ProjectName) -> Self {
+    pub fn new(effect: &'a Effect, profile: Profile, project: &'a ProjectName) -> Self {
         match effect {
             Effect::RequestWebLock { ticket, steal } => {
                 Self::RequestWebLock { ticket: ticket.0, steal: *steal }
@@ -120,26 +124,28 @@ impl EffectView {
             Effect::DropWebLock(ticket) => Self::DropWebLock { ticket: ticket.0 },
             Effect::Io(step) => Self::Io { step: step.into() },
             Effect::DropHeld(fence) => Self::DropHeld { fence: fence.get() },
-            Effect::Emit(event) => Self::Emit { event: Box::new(DialectsView::new(event, project)) },
+            Effect::Emit(event) => Self::Emit { event: EventOf { event, project } },
             Effect::Broadcast(news) => Self::Broadcast { news: news.into() },
             Effect::Settle { call, answer } => {
                 let (mut lease, mut holder, mut error) = (None, None, None);
                 match answer {
                     Ok(Settled::Acquired(held) | Settled::Renewed(held)) => {
-                        lease = Some(Box::new(ProjectLeaseView::new(held, project)));
+                        lease = Some(ProjectLeaseView::new(held, project));
                     }
                     Ok(Settled::Released | Settled::Looked(None)) => {}
-                    Ok(Settled::Looked(Some(found))) => holder = Some(Box::new(found.into())),
-                    Err(why) => error = Some(Box::new(why.into())),
+                    Ok(Settled::Looked(Some(found))) => holder = Some(found),
+                    Err(why) => error = Some(why),
                 }
                 Self::Settle { call: call.0, lease, holder, error }
             }
             Effect::Saved { call, saved } => {
                 let error = match saved {
                     Ok(()) => None,
-                    Err(NotSaved::Lost(error) | NotSaved::StaleBase(error)) => Some(Box::new(error.into())),
+                    Err(NotSaved::Lost(error) | NotSaved::StaleBase(error)) => {
+                        Some(ErrorOf(Cow::Borrowed(error)))
+                    }
                     Err(NotSaved::Folder(error)) => {
-                        Some(Box::new((&error.told(Operation::Save, profile)).into()))
+                        Some(ErrorOf(Cow::Owned(error.told(Operation::Save, profile))))
                     }
                 };
                 Self::Saved { call: call.0, error, folder_failed: matches!(saved, Err(NotSaved::Folder(_))) }
@@ -148,23 +154,64 @@ impl EffectView {
     }
 }
 
-shape! {
-    /// What tabs tell each other: who has the project now; without an owner, that it was given back.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct NewsView {
-        pub owner: Option<String>,
-        pub fence: u64,
-        pub why: Option<String>,
+/// What the page is to do, one after the other: a list of [`EffectView`]s, none of which is made before it is written.
+#[derive(Default)]
+pub struct EffectList {
+    /// What to do.
+    pub effects: Vec<Effect>,
+    /// In whose words errors of the folder are.
+    pub profile: Profile,
+    /// Which project it is about.
+    pub project: ProjectName,
+}
+
+impl Json for EffectList {
+    fn write(&self, out: &mut Vec<u8>) {
+        let view = |effect| EffectView::new(effect, self.profile, &self.project);
+        write_list(self.effects.iter().map(view), out);
     }
 }
 
-impl From<&News> for NewsView {
-    fn from(news: &News) -> Self {
+/// An event of a project, which is written as [`DialectsView`].
+pub struct EventOf<'a> {
+    /// What happened.
+    pub event: &'a Event,
+    /// To which project.
+    pub project: &'a ProjectName,
+}
+
+impl Json for EventOf<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        DialectsView::new(self.event, self.project).write(out);
+    }
+}
+
+/// An error that may have been put together just now; written as [`ErrorView`].
+pub struct ErrorOf<'a>(Cow<'a, ProjectLockError>);
+
+impl Json for ErrorOf<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+}
+
+shape! {
+    /// What tabs tell each other: who has the project now; without an owner, that it was given back.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct NewsView<'a> {
+        pub owner: Option<&'a str>,
+        pub fence: u64,
+        pub why: Option<&'a str>,
+    }
+}
+
+impl<'a> From<&'a News> for NewsView<'a> {
+    fn from(news: &'a News) -> Self {
         match news {
             News::Acquired { owner, fence, why } => Self {
-                owner: Some(owner.as_str().to_owned()),
+                owner: Some(owner.as_str()),
                 fence: fence.get(),
-                why: why.as_ref().map(|why| why.as_str().to_owned()),
+                why: why.as_ref().map(|why| why.as_str()),
             },
             News::Released { fence } => Self { owner: None, fence: fence.get(), why: None },
         }
@@ -174,7 +221,7 @@ impl From<&News> for NewsView {
 shape! {
     /// One thing to be done in the folder. Unless it says otherwise it is reported by `ioDone`; any may be reported by
     /// `ioFailed`.
-    pub enum StepView {
+    pub enum StepView<'a> {
         /// Try once to open the guard exclusively, and make it if it is missing: `ioDone` or `guardBusy`. To look, make nothing:
         /// `guardAbsent`.
         TakeGuard {
@@ -203,14 +250,14 @@ shape! {
         /// Write `.lock` as a whole.
         WriteLock {
             /// What it says.
-            record: RecordView,
+            record: RecordView<'a>,
         },
         /// Remove `.lock`.
         RemoveLock {},
         /// Read a file of the project and hash it: `versionRead`.
         ReadVersion {
             /// Where it is, below the root.
-            path: String,
+            path: &'a str,
         },
         /// Let the file that was prepared for a save take its place.
         Save {
@@ -237,8 +284,8 @@ shape! {
     }
 }
 
-impl From<&IoStep> for StepView {
-    fn from(step: &IoStep) -> Self {
+impl<'a> From<&'a IoStep> for StepView<'a> {
+    fn from(step: &'a IoStep) -> Self {
         match step {
             IoStep::TakeGuard { look } => Self::TakeGuard { look: *look },
             IoStep::ReadGuard => Self::ReadGuard {},
@@ -248,7 +295,7 @@ impl From<&IoStep> for StepView {
             IoStep::OpenHeld(fence) => Self::OpenHeld { fence: fence.get() },
             IoStep::WriteLock(record) => Self::WriteLock { record: record.into() },
             IoStep::RemoveLock => Self::RemoveLock {},
-            IoStep::ReadVersion(file) => Self::ReadVersion { path: file.path.clone() },
+            IoStep::ReadVersion(file) => Self::ReadVersion { path: &file.path },
             IoStep::Save(call) => Self::Save { call: call.0 },
             IoStep::CloseHeld(fence) => Self::CloseHeld { fence: fence.get() },
             IoStep::DropHeld(fence) => Self::DropHeld { fence: fence.get() },
@@ -261,15 +308,15 @@ impl From<&IoStep> for StepView {
 shape! {
     /// `.lock`, to be printed. Times are in milliseconds since 1970.
     #[derive(Clone)]
-    pub struct RecordView {
+    pub struct RecordView<'a> {
         /// The version of the format.
         pub version: u32,
         /// Whose it is.
-        pub lease_id: String,
+        pub lease_id: LeaseId,
         /// The same for people.
-        pub owner: String,
+        pub owner: &'a str,
         /// What the holder calls itself.
-        pub label: Option<String>,
+        pub label: Option<&'a str>,
         /// When it was granted.
         pub acquired_at: u64,
         /// When it was written.
@@ -287,13 +334,13 @@ shape! {
     }
 }
 
-impl From<&Record> for RecordView {
-    fn from(record: &Record) -> Self {
+impl<'a> From<&'a Record> for RecordView<'a> {
+    fn from(record: &'a Record) -> Self {
         Self {
             version: VERSION,
-            lease_id: record.lease_id.reveal(),
-            owner: record.owner.as_str().to_owned(),
-            label: label_text(&record.label).map(Into::into),
+            lease_id: record.lease_id,
+            owner: record.owner.as_str(),
+            label: label_text(&record.label),
             acquired_at: record.acquired_at.as_millis(),
             updated_at: record.updated_at.as_millis(),
             ttl_millis: record.ttl.as_millis(),
@@ -308,9 +355,9 @@ impl From<&Record> for RecordView {
 shape! {
     /// A lease, as the application gets it.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct ProjectLeaseView {
-        pub lease_id: String,
-        pub owner: String,
+    pub struct ProjectLeaseView<'a> {
+        pub lease_id: LeaseId,
+        pub owner: &'a str,
         pub expires_at: u64,
         pub acquired_at: u64,
         pub ttl_millis: u64,
@@ -320,18 +367,18 @@ shape! {
         pub via_fallback: bool,
         pub fence: u64,
         pub guarantee: GuaranteeWord,
-        pub root: String,
-        pub lock_name: String,
+        pub root: &'a str,
+        pub lock_name: &'a str,
     }
 }
 
-impl ProjectLeaseView {
+impl<'a> ProjectLeaseView<'a> {
     /// A lease on this project.
-    pub fn new(lease: &ProjectLease, project: &ProjectName) -> Self {
-        let ProjectName { root, lock_name } = project.clone();
+    pub fn new(lease: &'a ProjectLease, project: &'a ProjectName) -> Self {
+        let ProjectName { root, lock_name } = project;
         Self {
-            lease_id: lease.lease_id.reveal(),
-            owner: lease.owner.as_str().to_owned(),
+            lease_id: lease.lease_id,
+            owner: lease.owner.as_str(),
             expires_at: lease.expires_at.as_millis(),
             acquired_at: lease.acquired_at.as_millis(),
             ttl_millis: lease.ttl.as_millis(),
@@ -350,20 +397,28 @@ impl ProjectLeaseView {
 shape! {
     /// Who holds the project.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct HolderView {
-        pub owner: String,
-        pub label: Option<String>,
+    pub struct HolderView<'a> {
+        pub owner: &'a str,
+        pub label: Option<&'a str>,
         pub fence: u64,
         pub since: u64,
         pub expires_at: u64,
     }
 }
 
-impl From<&Holder> for HolderView {
-    fn from(holder: &Holder) -> Self {
+/// Written as [`HolderView`].
+impl Json for Holder {
+    #[inline(never)]
+    fn write(&self, out: &mut Vec<u8>) {
+        HolderView::from(self).write(out);
+    }
+}
+
+impl<'a> From<&'a Holder> for HolderView<'a> {
+    fn from(holder: &'a Holder) -> Self {
         Self {
-            owner: holder.owner.as_str().to_owned(),
-            label: label_text(&holder.label).map(Into::into),
+            owner: holder.owner.as_str(),
+            label: label_text(&holder.label),
             fence: holder.fence.get(),
             since: holder.since.as_millis(),
             expires_at: holder.until.as_millis(),
@@ -374,7 +429,7 @@ impl From<&Holder> for HolderView {
 shape! {
     /// An error, as the application gets it: `new ProjectLockError(message, …)`.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct ErrorView {
+    pub struct ErrorView<'a> {
         /// The class to throw.
         pub name: &'static str,
         pub code: ErrorCode,
@@ -384,31 +439,39 @@ shape! {
         /// How loud it is in a log.
         pub level: &'static str,
         /// Another error behind it.
-        pub cause: Option<Box<ErrorView>>,
+        pub cause: Option<&'a ProjectLockError>,
         /// What the browser or the system said.
-        pub said: Option<String>,
+        pub said: Option<&'a str>,
         /// Who holds the project instead.
-        pub holder: Option<Box<HolderView>>,
+        pub holder: Option<&'a Holder>,
     }
 }
 
-impl From<&ProjectLockError> for ErrorView {
-    fn from(error: &ProjectLockError) -> Self {
+/// Written as [`ErrorView`].
+impl Json for ProjectLockError {
+    #[inline(never)]
+    fn write(&self, out: &mut Vec<u8>) {
+        ErrorView::from(self).write(out);
+    }
+}
+
+impl<'a> From<&'a ProjectLockError> for ErrorView<'a> {
+    fn from(error: &'a ProjectLockError) -> Self {
         let (cause, said) = match &error.cause {
             None => (None, None),
-            Some(Cause::Fault(cause)) => (Some(Box::new(Self::from(&**cause))), None),
-            Some(Cause::Said(said)) => (None, Some(said.to_string())),
+            Some(Cause::Fault(cause)) => (Some(&**cause), None),
+            Some(Cause::Said(said)) => (None, Some(&**said)),
         };
         Self {
             name: error.class().as_str(),
             code: error.code(),
             retryable: error.retryable,
             operation: error.operation.as_str(),
-            message: error.to_string(),
+            message: error.message(),
             level: error.level().as_str(),
             cause,
             said,
-            holder: error.holder.as_ref().map(|holder| Box::new((&**holder).into())),
+            holder: error.holder.as_deref(),
         }
     }
 }
@@ -416,29 +479,29 @@ impl From<&ProjectLockError> for ErrorView {
 shape! {
     /// An event in any of the three dialects: `type`, and whatever of the rest it has.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
-    pub struct ProjectEventView {
+    pub struct ProjectEventView<'a> {
         /// Its name.
         pub r#type: &'static str,
-        pub root: String,
-        pub lock_name: String,
+        pub root: &'a str,
+        pub lock_name: &'a str,
         pub operation: Option<OperationWord>,
         pub strategy: Option<StrategyWord>,
         pub retry: Option<u32>,
         pub attempt: Option<u32>,
         pub max_attempts: Option<u32>,
         pub delay_ms: Option<u64>,
-        pub lease: Option<ProjectLeaseView>,
-        pub holder: Option<Box<HolderView>>,
+        pub lease: Option<ProjectLeaseView<'a>>,
+        pub holder: Option<&'a Holder>,
         pub changed: Option<bool>,
-        pub lease_id: Option<String>,
+        pub lease_id: Option<LeaseId>,
         pub next_heartbeat_in_ms: Option<u64>,
         pub state: Option<&'static str>,
         pub warning: Option<&'static str>,
-        pub detail: Option<String>,
-        pub error: Option<ErrorOrCode>,
+        pub detail: Option<&'a str>,
+        pub error: Option<ErrorOrCode<'a>>,
         pub retryable: Option<bool>,
         pub reason: Option<&'static str>,
-        pub last_error: Option<ErrorView>,
+        pub last_error: Option<&'a ProjectLockError>,
         pub manual_steps: Option<&'static str>,
     }
 }
@@ -446,33 +509,36 @@ shape! {
 /// An error, or in dialect `autosave` its code alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each variant says what it is
-pub enum ErrorOrCode {
-    Error(Box<ErrorView>),
+pub enum ErrorOrCode<'a> {
+    Error(&'a ProjectLockError),
     Code(&'static str),
 }
 
-impl From<&ProjectLockError> for ErrorOrCode {
-    fn from(error: &ProjectLockError) -> Self {
-        Self::Error(Box::new(error.into()))
+impl Json for ErrorOrCode<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Error(error) => error.write(out),
+            Self::Code(code) => code.write(out),
+        }
     }
 }
 
 shape! {
     /// One event in all three dialects.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct DialectsView {
+    pub struct DialectsView<'a> {
         /// The canonical one.
-        pub lock: ProjectEventView,
+        pub lock: ProjectEventView<'a>,
         /// In dialect `service`; absent when it has no word for it.
-        pub service: Option<ProjectEventView>,
+        pub service: Option<ProjectEventView<'a>>,
         /// In dialect `autosave`: none, one or two.
-        pub autosave: Vec<ProjectEventView>,
+        pub autosave: Vec<ProjectEventView<'a>>,
     }
 }
 
-impl DialectsView {
+impl<'a> DialectsView<'a> {
     /// What happened to this project.
-    pub fn new(event: &Event, project: &ProjectName) -> Self {
+    pub fn new(event: &'a Event, project: &'a ProjectName) -> Self {
         let autosave = event::autosave(event);
         Self {
             lock: ProjectEventView::of_lock(event, project),
@@ -483,13 +549,13 @@ impl DialectsView {
 }
 
 // Field by field: a struct of this size that is put together anew in every arm is moved about in every arm.
-impl ProjectEventView {
-    fn new(r#type: &'static str, project: &ProjectName) -> Self {
-        let ProjectName { root, lock_name } = project.clone();
+impl<'a> ProjectEventView<'a> {
+    fn new(r#type: &'static str, project: &'a ProjectName) -> Self {
+        let ProjectName { root, lock_name } = project;
         Self { r#type, root, lock_name, ..Self::default() }
     }
 
-    fn of_lock(event: &Event, project: &ProjectName) -> Self {
+    fn of_lock(event: &'a Event, project: &'a ProjectName) -> Self {
         let mut view = Self::new(event.name(), project);
         match event {
             Event::Attempt { operation, strategy, retry } => {
@@ -508,7 +574,7 @@ impl ProjectEventView {
             Event::Renewed(lease) | Event::Released(lease) => {
                 view.lease = Some(ProjectLeaseView::new(lease, project));
             }
-            Event::Held(holder) => view.holder = Some(Box::new(holder.into())),
+            Event::Held(holder) => view.holder = Some(holder),
             Event::ReleaseRequested { lease, reason } => {
                 view.lease = Some(ProjectLeaseView::new(lease, project));
                 view.reason = Some(reason.as_str());
@@ -519,17 +585,17 @@ impl ProjectEventView {
             }
             Event::Warning { warning, detail } => {
                 view.warning = Some(warning.as_str());
-                view.detail = Some(detail.to_string());
+                view.detail = Some(detail);
             }
             Event::Error { error, .. } => {
                 view.operation = Some(error.operation.as_str());
-                view.error = Some(error.into());
+                view.error = Some(ErrorOrCode::Error(error));
                 view.retryable = Some(error.retryable);
             }
             Event::ReadonlyEntered { reason, last_error, lease_id, manual_steps } => {
                 view.reason = Some(reason.as_str());
-                view.lease_id = lease_id.map(|id| id.reveal());
-                view.last_error = Some(last_error.into());
+                view.lease_id = *lease_id;
+                view.last_error = Some(last_error);
                 view.manual_steps = *manual_steps;
             }
             Event::Available => {}
@@ -537,16 +603,16 @@ impl ProjectEventView {
         view
     }
 
-    fn of_service(event: &ServiceEvent, project: &ProjectName) -> Self {
+    fn of_service(event: &ServiceEvent<'a>, project: &'a ProjectName) -> Self {
         let mut view = Self::new(event.kind, project);
-        view.lease = event.lease.as_ref().map(|lease| ProjectLeaseView::new(lease, project));
-        view.error = event.error.as_ref().map(ErrorOrCode::from);
+        view.lease = event.lease.map(|lease| ProjectLeaseView::new(lease, project));
+        view.error = event.error.map(ErrorOrCode::Error);
         view.attempt = event.attempt;
         view.delay_ms = event.delay.map(whole_millis);
         view
     }
 
-    fn of_autosave(event: &AutosaveEvent, project: &ProjectName) -> Self {
+    fn of_autosave(event: &AutosaveEvent<'a>, project: &'a ProjectName) -> Self {
         let mut view = Self::new(event.name(), project);
         match event {
             AutosaveEvent::StateChanged { state } => view.state = Some(state),
@@ -558,7 +624,7 @@ impl ProjectEventView {
             AutosaveEvent::Error { error, lease_id } => {
                 view.error = Some(ErrorOrCode::Code(error.code()));
                 view.retryable = Some(error.retryable);
-                view.lease_id = lease_id.map(|id| id.reveal());
+                view.lease_id = *lease_id;
             }
             AutosaveEvent::Readonly { reason } => view.reason = Some(reason.autosave()),
         }

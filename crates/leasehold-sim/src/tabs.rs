@@ -147,7 +147,8 @@ struct Tab {
     forcing: Option<u32>,
     timer: Option<u64>,
     calls: BTreeSet<u32>,
-    last: Option<AutosaveEvent>,
+    /// Whether the last event in dialect `autosave` was a retry that no other follows.
+    gave_up: bool,
     readonly: bool,
 }
 
@@ -242,7 +243,7 @@ impl World {
             forcing: None,
             timer: None,
             calls: BTreeSet::new(),
-            last: None,
+            gave_up: false,
             readonly: false,
         }
     }
@@ -472,11 +473,10 @@ impl World {
         let mut wrong = None;
         let Some(tab) = self.tabs.get_mut(at) else { return };
         for told in autosave(event) {
-            let retry = matches!(tab.last, Some(AutosaveEvent::Retry { retryable: false, .. }));
-            if matches!(told, AutosaveEvent::Readonly { .. }) && !retry {
+            if matches!(told, AutosaveEvent::Readonly { .. }) && !tab.gave_up {
                 wrong = Some("read-only without a retry before it");
             }
-            tab.last = Some(told);
+            tab.gave_up = matches!(told, AutosaveEvent::Retry { retryable: false, .. });
         }
         match event {
             Event::ReadonlyEntered { .. } => {

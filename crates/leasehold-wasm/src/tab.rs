@@ -11,10 +11,10 @@ use leasehold_project_rules::options::{lease_time, release_reason};
 use leasehold_project_rules::record::{Content, read_guard};
 use leasehold_project_rules::root::check_save;
 use leasehold_project_rules::wire::json::Json;
-use leasehold_project_rules::wire::{EffectView, ErrorView, ProjectName};
+use leasehold_project_rules::wire::{EffectList, ProjectName};
 use leasehold_project_rules::{
-    Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, Root, Save, Surroundings,
-    Ticket, Version, Wanted, WebLock, shape,
+    Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, ProjectLockError, Root,
+    Save, Surroundings, Ticket, Version, Wanted, WebLock, shape,
 };
 
 use crate::border::{FolderKind, Request, WebLockResult};
@@ -53,9 +53,9 @@ impl Tab {
     pub fn handle(&mut self, request: usize, machine: usize, at: Readings, bytes: &[u8]) -> Vec<u8> {
         let answer = Request::read(request, bytes).and_then(|request| self.answer(request, machine, at));
         let answer = answer.unwrap_or_else(|why| Answer { invalid: Some(why), ..Answer::default() });
-        let mut json = String::new();
+        let mut json = Vec::new();
         answer.write(&mut json);
-        json.into_bytes()
+        json
     }
 
     fn answer(&mut self, request: Request<'_>, number: usize, at: Readings) -> Result<Answer, Wrong> {
@@ -120,7 +120,7 @@ impl Machine {
                 let claim = claim(lease_id, fence)?;
                 check_save(path).map_err(said)?;
                 let refused = self.lock.may_save(claim, now).err();
-                return Ok(Answer { error: refused.map(|error| (&error).into()), ..Answer::default() });
+                return Ok(Answer { error: refused, ..Answer::default() });
             }
             Request::Save { call, lease_id, fence, path, version, base, overwrite } => {
                 let base = match base {
@@ -173,8 +173,13 @@ impl Machine {
     }
 
     fn drain(&mut self, answer: &mut Answer, now: Now) {
+        let mut effects = Vec::new();
         while let Some(effect) = self.lock.poll_effect() {
-            answer.effects.push(EffectView::new(&effect, self.profile, &self.project));
+            effects.push(effect);
+        }
+        if !effects.is_empty() {
+            let (profile, project) = (self.profile, self.project.clone());
+            answer.effects = Some(EffectList { effects, profile, project });
         }
         answer.timeout_ms = self.lock.poll_timeout().map(|at| whole_millis(at.since(now.steady)));
     }
@@ -257,13 +262,13 @@ shape! {
         /// The number of the machine that was opened.
         pub machine: Option<u32>,
         /// What to do, in this order.
-        pub effects: Vec<EffectView>,
+        pub effects: Option<EffectList>,
         /// When to come back with `timeout`, from now.
         pub timeout_ms: Option<u64>,
         /// The version that unsaved content was made from; empty for no file.
         pub base: Option<String>,
         /// Why nothing may be saved.
-        pub error: Option<ErrorView>,
+        pub error: Option<ProjectLockError>,
     }
 }
 

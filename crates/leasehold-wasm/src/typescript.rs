@@ -135,7 +135,8 @@ fn member(field: &FieldShape, indent: &str) -> String {
 
 /// The type of TypeScript for one of Rust, as JSON carries it.
 fn type_of(rust: &str) -> String {
-    let rust = without_space(rust);
+    let rust = without_space(rust).replace("<'a>", "");
+    let rust = rust.strip_prefix("&'a").unwrap_or(&rust);
     let inside = |outer: &str| rust.strip_prefix(outer).and_then(|rest| rest.strip_suffix('>')).map(type_of);
     if let Some(inner) = inside("Option<").or_else(|| inside("Box<")) {
         return inner;
@@ -143,11 +144,15 @@ fn type_of(rust: &str) -> String {
     if let Some(item) = inside("Vec<") {
         return format!("readonly {item}[]");
     }
-    match rust.as_str() {
-        "String" | "&'staticstr" | "Wrong" => "string".into(),
+    match rust {
+        "String" | "str" | "&'staticstr" | "Wrong" | "LeaseId" => "string".into(),
         "u32" | "u64" => "number".into(),
         "bool" => "boolean".into(),
         "ErrorOrCode" => "ErrorView | ErrorCode".into(),
+        "ProjectLockError" | "ErrorOf" => "ErrorView".into(),
+        "Holder" => "HolderView".into(),
+        "EventOf" => "DialectsView".into(),
+        "EffectList" => "readonly EffectView[]".into(),
         name => name.into(),
     }
 }
@@ -185,7 +190,11 @@ mod tests {
         let names: Vec<_> =
             flat(&[("modified", Kind::Whole), ("lock", group)]).iter().map(|field| field.0).collect();
         assert_eq!(names, ["modified", "version", "held"]);
-        let cases = [("Option<Box<ErrorView>>", "ErrorView"), ("Vec<StepView>", "readonly StepView[]")];
+        let cases = [
+            ("Option<&'a ProjectLockError>", "ErrorView"),
+            ("Option<ProjectLeaseView<'a>>", "ProjectLeaseView"),
+            ("Vec<StepView<'a>>", "readonly StepView[]"),
+        ];
         for (rust, expected) in cases {
             assert_eq!(type_of(rust), expected, "{rust}");
         }

@@ -41,24 +41,26 @@ macro_rules! shape {
     (
         $(#[doc = $doc:literal])*
         $(#[derive($($derive:ident),*)])?
-        pub struct $name:ident {
+        pub struct $name:ident$(<$life:lifetime>)? {
             $( $(#[doc = $field_doc:literal])* pub $field:ident: $kind:ty ),* $(,)?
         }
     ) => {
         $(#[doc = $doc])*
         $(#[derive($($derive),*)])?
         #[allow(missing_docs)] // a view's fields are those of the type that it shows
-        pub struct $name {
+        pub struct $name$(<$life>)? {
             $( $(#[doc = $field_doc])* pub $field: $kind ),*
         }
 
-        impl $crate::wire::json::Json for $name {
-            fn write(&self, out: &mut String) {
-                $crate::wire::json::object(out, "", &[ $( (stringify!($field), &self.$field) ),* ]);
+        impl$(<$life>)? $crate::wire::json::Json for $name$(<$life>)? {
+            fn write(&self, out: &mut Vec<u8>) {
+                $crate::wire::json::begin_object("", out);
+                $( $crate::wire::json::Json::write_member(&self.$field, stringify!($field), out); )*
+                out.push(b'}');
             }
         }
 
-        impl $name {
+        impl$(<$life>)? $name$(<$life>)? {
             /// What it looks like to TypeScript.
             pub const SHAPE: $crate::wire::shape::Shape = $crate::wire::shape::Shape {
                 name: stringify!($name),
@@ -74,7 +76,7 @@ macro_rules! shape {
     (
         $(#[doc = $doc:literal])*
         $(#[derive($($derive:ident),*)])?
-        pub enum $name:ident { $(
+        pub enum $name:ident$(<$life:lifetime>)? { $(
             $(#[doc = $variant_doc:literal])*
             $variant:ident {
                 $( $(#[doc = $field_doc:literal])* $field:ident: $kind:ty ),* $(,)?
@@ -83,24 +85,26 @@ macro_rules! shape {
     ) => {
         $(#[doc = $doc])*
         $(#[derive($($derive),*)])?
-        pub enum $name { $(
+        pub enum $name$(<$life>)? { $(
             $(#[doc = $variant_doc])*
             $variant {
                 $( $(#[doc = $field_doc])* $field: $kind ),*
             }
         ),* }
 
-        impl $crate::wire::json::Json for $name {
-            fn write(&self, out: &mut String) {
+        impl$(<$life>)? $crate::wire::json::Json for $name$(<$life>)? {
+            fn write(&self, out: &mut Vec<u8>) {
                 match self { $(
-                    Self::$variant { $($field),* } => $crate::wire::json::object(
-                        out, stringify!($variant), &[ $( (stringify!($field), $field) ),* ]
-                    )
+                    Self::$variant { $($field),* } => {
+                        $crate::wire::json::begin_object(stringify!($variant), out);
+                        $( $crate::wire::json::Json::write_member($field, stringify!($field), out); )*
+                    }
                 ),* }
+                out.push(b'}');
             }
         }
 
-        impl $name {
+        impl$(<$life>)? $name$(<$life>)? {
             /// What it looks like to TypeScript.
             pub const SHAPE: $crate::wire::shape::Shape = $crate::wire::shape::Shape {
                 name: stringify!($name),

@@ -342,10 +342,10 @@ impl World {
     /// What a tab's subscribers heard, as JSON, in one dialect.
     pub fn heard(&self, tab: usize, dialect: &str) -> Vec<String> {
         // Through a parser, which sorts the members, and shows that it is JSON.
-        let json = |view: &ProjectEventView| {
-            let mut text = String::new();
+        let json = |view: &ProjectEventView<'_>| {
+            let mut text = Vec::new();
             view.write(&mut text);
-            serde_json::from_str::<serde_json::Value>(&text).unwrap().to_string()
+            serde_json::from_slice::<serde_json::Value>(&text).unwrap().to_string()
         };
         let project = ProjectName { root: "project".into(), lock_name: "imgponic:project".into() };
         let all = self.tabs[tab].events.iter().map(|event| DialectsView::new(event, &project));
