@@ -1,73 +1,74 @@
-//! The chores of the workspace, as `cargo xtask <command>`; one file per command.
+//! `cargo xtask <command>`: starts the server itself, and hands every other command to the package `chores`.
 //!
-//! Whatever a developer or a CI machine does beyond plain cargo is here, so that both do the same.
+//! It has no dependencies. Built as part of the chores, `serve` would first compile what only the others need, some of it
+//! a second time for the server with other features.
 
-mod bench;
-mod clients;
-mod fuzz_api;
 mod serve;
-mod services;
-mod sim;
-mod soak;
-mod tally;
-mod test;
-mod tidy;
-mod tools;
-mod wasm;
-mod web;
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use clap::Parser;
-
-use tools::Workspace;
-
-/// The chores of the Leasehold workspace.
-#[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
-enum Chore {
-    /// Build the program and start a server with made-up users on http://127.0.0.1:7420
-    Serve(serve::Options),
-    /// Run every check there is, in stages
-    Test(test::Options),
-    /// Live through a simulated world and tell its story
-    Sim(sim::Options),
-    /// Run the simulator, the randomised and the process tests again and again
-    Soak(soak::Options),
-    /// Measure
-    #[command(subcommand)]
-    Bench(bench::Bench),
-    /// Check the style rules that the compiler does not know
-    Tidy,
-    /// Check that the rules, compiled to WebAssembly, need nothing from their host
-    Wasm,
-    /// Build the npm package into web/dist
-    Web,
-}
+use std::ffi::OsString;
+use std::io;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
-    match run(&Chore::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let ended = match arguments.split_first() {
+        Some((first, more)) if first == "serve" && !asks_for_help(more) => serve::run(more),
+        _ => chores(&arguments),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
 }
 
-/// Does the chore; answers whether everything was fine.
-fn run(chore: &Chore) -> Result<bool> {
-    let workspace = Workspace::find()?;
-    match chore {
-        Chore::Serve(options) => serve::run(&workspace, options),
-        Chore::Test(options) => test::run(&workspace, options),
-        Chore::Sim(options) => sim::run(&workspace, options),
-        Chore::Soak(options) => soak::run(&workspace, options),
-        Chore::Bench(bench) => bench::run(&workspace, bench),
-        Chore::Tidy => Ok(tidy::stage(&workspace)?.is_fine()),
-        Chore::Wasm => Ok(wasm::stage(&workspace)?.is_fine()),
-        Chore::Web => web::run(&workspace),
+/// Only before `--`: after it, the help is the server's.
+fn asks_for_help(arguments: &[OsString]) -> bool {
+    arguments
+        .iter()
+        .take_while(|argument| *argument != "--")
+        .any(|argument| argument == "--help" || argument == "-h")
+}
+
+fn chores(arguments: &[OsString]) -> io::Result<ExitCode> {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", "chores", "--"]).args(arguments);
+    become_it(command)
+}
+
+/// The cargo that started this program, so that a chosen toolchain stays chosen.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What cargo told this program about itself would make some build scripts run again, and once more without it.
+    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Replaces this process: a signal to it reaches the other program, whose exit code is passed on.
+#[cfg(unix)]
+fn become_it(mut command: Command) -> io::Result<ExitCode> {
+    Err(std::os::unix::process::CommandExt::exec(&mut command))
+}
+
+#[cfg(not(unix))]
+fn become_it(mut command: Command) -> io::Result<ExitCode> {
+    let code = command.status()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_after_two_dashes_is_the_servers() {
+        let cases: [(&[&str], bool); 4] =
+            [(&[], false), (&["--help"], true), (&["-h"], true), (&["--", "--help"], false)];
+        for (arguments, expected) in cases {
+            let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            assert_eq!(asks_for_help(&arguments), expected, "{arguments:?}");
+        }
     }
 }

@@ -1,62 +1,47 @@
 //! `cargo xtask serve`: from a clone to a running server with one command. It only builds `leasehold` and becomes it.
 
-use std::process::Command;
-
-use anyhow::{Context, Result};
-
-use crate::tools::{self, Workspace};
-
-/// What is passed on.
-#[derive(clap::Args)]
-pub struct Options {
-    /// Further arguments for `leasehold serve`, such as `-- --listen 127.0.0.1:0 --json`
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    more: Vec<String>,
-}
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
 /// Builds the program and starts it as a server, with made-up users and its store in the target folder.
-pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
+pub fn run(more: &[OsString]) -> io::Result<ExitCode> {
     // Cargo talks on standard error: the first line on standard output is the server's own.
-    let build = ["build", "--package", "leasehold-cli", "--bin", "leasehold"];
-    let built = workspace.cargo(&build).status().context("cannot start cargo")?;
+    let built =
+        crate::cargo().args(["build", "--package", "leasehold-cli", "--bin", "leasehold"]).status()?;
     if !built.success() {
-        return Ok(false);
+        return Ok(ExitCode::FAILURE);
     }
-    let target = workspace.target_directory()?;
-    let folder = target.join("serve");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let program = target.join("debug").join(format!("leasehold{}", std::env::consts::EXE_SUFFIX));
-    let mut server = Command::new(program);
-    server.args(arguments(&folder.join("leases.db").to_string_lossy(), &options.more));
-    become_it(server)
+    let programs = folder_of_programs()?;
+    let folder = programs.join("serve");
+    std::fs::create_dir_all(&folder)?;
+    let mut server = Command::new(programs.join(format!("leasehold{}", std::env::consts::EXE_SUFFIX)));
+    server.args(arguments(folder.join("leases.db").as_os_str(), more));
+    crate::become_it(server)
 }
 
-/// The arguments: what somebody adds themselves is not said twice.
-fn arguments(store: &str, more: &[String]) -> Vec<String> {
-    let given = |flag: &str| more.iter().any(|arg| arg == flag || arg.starts_with(&format!("{flag}=")));
-    let mut arguments = vec!["serve".to_owned()];
-    if !more.iter().any(|arg| arg.starts_with("--jwt-")) && !given("--config") && !given("--dev") {
-        arguments.push("--dev".to_owned());
+/// Where cargo puts programs, whatever the target folder and platform are: beside this one.
+fn folder_of_programs() -> io::Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    this.parent().map(Path::to_path_buf).ok_or_else(|| io::Error::other("this program is in no folder"))
+}
+
+/// The arguments of `leasehold`. An option that was given is not added a second time.
+fn arguments(store: &OsStr, more: &[OsString]) -> Vec<OsString> {
+    let more: Vec<&OsString> = more.iter().skip_while(|argument| *argument == "--").collect();
+    let text = |argument: &OsString| argument.to_string_lossy().into_owned();
+    let given =
+        |flag: &str| more.iter().any(|arg| text(arg) == flag || text(arg).starts_with(&format!("{flag}=")));
+    let mut arguments: Vec<OsString> = vec!["serve".into()];
+    if !more.iter().any(|arg| text(arg).starts_with("--jwt-")) && !given("--config") && !given("--dev") {
+        arguments.push("--dev".into());
     }
     if !given("--store") && !given("--config") {
-        arguments.extend(["--store".to_owned(), store.to_owned()]);
+        arguments.extend(["--store".into(), store.to_owned()]);
     }
-    arguments.extend_from_slice(more);
+    arguments.extend(more.into_iter().cloned());
     arguments
-}
-
-/// Puts the server in the place of this process: whoever ends this one, by Ctrl-C or a signal, ends the server, and
-/// gets its exit code.
-#[cfg(unix)]
-fn become_it(mut server: Command) -> Result<bool> {
-    let error = std::os::unix::process::CommandExt::exec(&mut server);
-    Err(error).with_context(|| format!("cannot start `{}`", tools::shown(&server)))
-}
-
-#[cfg(not(unix))]
-fn become_it(mut server: Command) -> Result<bool> {
-    let ended = server.status().with_context(|| format!("cannot start `{}`", tools::shown(&server)))?;
-    Ok(ended.success())
 }
 
 #[cfg(test)]
@@ -64,17 +49,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_is_not_said_twice() {
-        let cases: [(&[&str], &[&str]); 5] = [
+    fn what_is_given_is_not_added_again() {
+        let cases: [(&[&str], &[&str]); 6] = [
             (&[], &["serve", "--dev", "--store", "s"]),
             (&["--json"], &["serve", "--dev", "--store", "s", "--json"]),
+            (&["--", "--json"], &["serve", "--dev", "--store", "s", "--json"]),
             (&["--store", "memory:"], &["serve", "--dev", "--store", "memory:"]),
             (&["--store=memory:", "--dev"], &["serve", "--store=memory:", "--dev"]),
             (&["--jwt-secret-file", "f"], &["serve", "--store", "s", "--jwt-secret-file", "f"]),
         ];
         for (more, expected) in cases {
-            let more: Vec<String> = more.iter().map(|&arg| arg.to_owned()).collect();
-            assert_eq!(arguments("s", &more), expected);
+            let more: Vec<OsString> = more.iter().map(OsString::from).collect();
+            assert_eq!(arguments(OsStr::new("s"), &more), expected);
         }
     }
 }

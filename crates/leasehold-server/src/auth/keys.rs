@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use jsonwebtoken::DecodingKey;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse};
+use rustls_pki_types::SubjectPublicKeyInfoDer;
+use rustls_pki_types::pem::PemObject;
+use spki::{ObjectIdentifier, SubjectPublicKeyInfoRef};
 
 use crate::files::{self, ConfigError};
 
@@ -124,13 +127,26 @@ fn public_key(path: &Path, pem: &[u8]) -> Result<VerifyKey, ConfigError> {
         let rule = "it is a private key, which only the issuer of tokens should have";
         return Err(ConfigError::file(path, rule, "write its public half: `openssl pkey -in KEY -pubout`"));
     }
-    let rsa = || DecodingKey::from_rsa_pem(pem).map(|key| (Algorithm::RS256, key));
-    let ed = || DecodingKey::from_ed_pem(pem).map(|key| (Algorithm::EdDSA, key));
-    let (algorithm, key) = rsa().or_else(|_| ed()).map_err(|_| {
+    let (algorithm, key) = decode_public_key(pem).ok_or_else(|| {
         let rule = "it is not an RSA or Ed25519 public key as PEM (`-----BEGIN PUBLIC KEY-----`)";
-        ConfigError::file(path, rule, "write one with `openssl pkey -in KEY -pubout`")
+        ConfigError::file(path, rule, "write one with `openssl pkey -in KEY -pubout`, or `openssl rsa -RSAPublicKey_in -in KEY -pubout`")
     })?;
     Ok(VerifyKey { kid: None, algorithm, key })
+}
+
+/// A PEM of `openssl pkey -pubout`: the name of the algorithm, then what its verifier takes, which is DER for RSA and the
+/// 32 bytes of an Ed25519 key.
+fn decode_public_key(pem: &[u8]) -> Option<(Algorithm, DecodingKey)> {
+    const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+    const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+    let der = SubjectPublicKeyInfoDer::from_pem_slice(pem).ok()?;
+    let info = SubjectPublicKeyInfoRef::try_from(der.as_ref()).ok()?;
+    let key = info.subject_public_key.as_bytes()?;
+    match info.algorithm.oid {
+        RSA => Some((Algorithm::RS256, DecodingKey::from_rsa_der(key))),
+        ED25519 if key.len() == 32 => Some((Algorithm::EdDSA, DecodingKey::from_ed_der(key))),
+        _ => None,
+    }
 }
 
 /// The keys of a set that this server can use. A set may have keys for other purposes, which are left out.

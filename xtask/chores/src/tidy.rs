@@ -71,6 +71,7 @@ fn rust_files(files: &[File]) -> impl Iterator<Item = &File> {
 fn product_files(files: &[File]) -> impl Iterator<Item = &File> {
     rust_files(files).filter(|file| {
         let in_source = file.path.starts_with("xtask/src/")
+            || file.path.starts_with("xtask/chores/src/")
             || file.path.strip_prefix("crates/").is_some_and(|rest| rest.split('/').nth(1) == Some("src"));
         in_source && !file.path.ends_with("/tests.rs")
     })

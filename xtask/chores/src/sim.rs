@@ -24,7 +24,7 @@ pub struct Options {
 
 /// Runs the simulator on this terminal; answers whether all laws held.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
-    let run = ["run", "--quiet", "--package", "leasehold-sim", "--bin", "sim", "--"];
+    let run = ["run", "--quiet", "--profile", "test", "--package", "leasehold-sim", "--bin", "sim", "--"];
     let status = workspace.cargo(&run).args(&options.args).status().context("cannot start cargo")?;
     Ok(status.success())
 }

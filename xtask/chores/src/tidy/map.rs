@@ -89,7 +89,7 @@ pub(super) fn serde_stays_where_it_may_be(files: &[File]) -> Vec<String> {
         crates.partition(|file| SERDE.iter().any(|place| file.path.starts_with(place)));
     let mut problems = in_lines(others, |line| {
         derives_serde(line)
-            .then(|| "declares a shape of JSON; xtask/src/tidy/map.rs lists where that may be".into())
+            .then(|| "declares a shape of JSON; xtask/chores/src/tidy/map.rs lists where that may be".into())
     });
     let is_unused =
         |file: &&&File| SERDE.contains(&file.path.as_str()) && !file.text.lines().any(derives_serde);
@@ -221,7 +221,7 @@ fn wrong_edges((manifest, name): (&File, &str)) -> Vec<String> {
         return vec![problem(
             manifest,
             0,
-            &format!("say in xtask/src/tidy/map.rs what {name} may depend on"),
+            &format!("say in xtask/chores/src/tidy/map.rs what {name} may depend on"),
         )];
     };
     let edges = edges(&manifest.text).into_iter();
