@@ -58,7 +58,7 @@ impl Connection {
     ) -> Result<T> {
         let client = self.open(tab)?;
         let url = client.url().trim_end_matches('/').to_owned();
-        crate::run_async(work(client)).map_err(|error| match error.downcast_ref() {
+        crate::run_async(work(client)).map_err(|error| match of_server(&error) {
             Some(Error::Unavailable { .. }) => error.context(url),
             Some(Error::Unauthenticated { .. }) => NotLetIn(error.to_string()).into(),
             _ => error,
@@ -88,6 +88,14 @@ impl Connection {
             Some(file) => read_secret(file, "token").map(Some),
             None => Ok(variable(TOKEN)),
         }
+    }
+}
+
+/// The error of the server, be it from a call or from a guard.
+fn of_server(error: &anyhow::Error) -> Option<&Error> {
+    match error.downcast_ref() {
+        Some(leasehold_client::Error::Http(error)) => Some(error),
+        _ => error.downcast_ref(),
     }
 }
 
@@ -195,9 +203,11 @@ pub(crate) const NOT_ALLOWED: u8 = 77;
 /// The exit code that goes with a server's error.
 pub(crate) fn exit_code(error: &Error) -> u8 {
     match error {
-        Error::NotFound | Error::JobNotFound | Error::NotAllowed { .. } | Error::Unauthenticated { .. } => {
-            NOT_ALLOWED
-        }
+        Error::NotFound
+        | Error::JobNotFound
+        | Error::LeaseNotFound
+        | Error::NotAllowed { .. }
+        | Error::Unauthenticated { .. } => NOT_ALLOWED,
         // EX_UNAVAILABLE: it may be there later.
         Error::Unavailable { .. } | Error::TooMany { .. } => 69,
         _ => 1,

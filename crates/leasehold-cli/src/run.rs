@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
-use leasehold_client::{AcquireOptions, Error, Guard, HttpClient, Leasehold, Retry};
-use leasehold_core::{Retries, RetryPolicy};
+use leasehold_client::{AcquireOptions, Error, Guard, HttpClient, LeaseName, Leasehold, Retry, RoomId};
+use leasehold_core::{Key, Retries, RetryPolicy};
 use leasehold_store::StoreUrl;
 use leasehold_store::jitter;
 
@@ -40,7 +40,8 @@ use signals::Signals;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to lease: `door/name`, such as `run/nightly`; on a server `doc/` and a document.
+    /// What to lease: a name such as `nightly`, which stands for `run/nightly`, or a whole key.
+    #[arg(value_name = "NAME", value_parser = key_arg)]
     key: String,
     /// The command and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]
@@ -57,25 +58,34 @@ pub(crate) struct Args {
     /// Print nothing when the lease is held by another; the exit code is 75.
     #[arg(long, short, conflicts_with = "verbose")]
     quiet: bool,
+    /// Who you are, as others will see it [env: LEASEHOLD_OWNER] [default: leasehold and the process id]
+    ///
+    /// On a server the token says who you are, and this is the name of the program.
+    #[arg(long)]
+    owner: Option<String>,
+    /// How long the lease lasts if this process dies [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg)]
+    ttl: Option<Duration>,
     #[command(flatten)]
     file: File,
     #[command(flatten)]
     connection: Connection,
 }
 
-/// A lease in a file.
+/// A lease in a file or a database.
 #[derive(clap::Args)]
-#[command(next_help_heading = "File")]
+#[command(next_help_heading = "File or database")]
 struct File {
-    /// The file that keeps the leases [env: LEASEHOLD_STORE] [default: leases.db, if no server is named]
+    /// The file or the PostgreSQL URL that keeps the leases [env: LEASEHOLD_STORE] [default: leases.db, if no server is
+    /// named]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "token_file"])]
     store: Option<String>,
-    /// Who you are, as others will see it [env: LEASEHOLD_OWNER] [default: leasehold and the process id]
-    #[arg(long, conflicts_with_all = ["url", "token_file"])]
-    owner: Option<String>,
-    /// How long the lease lasts if this process dies [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = duration_arg, conflicts_with_all = ["url", "token_file"])]
-    ttl: Option<Duration>,
+}
+
+/// The key that a name stands for.
+fn key_arg(text: &str) -> Result<String, String> {
+    let key = if text.contains('/') { text.to_owned() } else { format!("{}{text}", LeaseName::DOOR) };
+    Key::parse(&key).map(|_| key).map_err(|error| error.to_string())
 }
 
 /// The parts of `run` that are processes of their own: internal, so the help does not list them.
@@ -127,13 +137,15 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
     match file(args)? {
         Some(url) => run_async(async {
             let leasehold = Leasehold::open(&url)?;
-            lease_and_run(args, &leasehold, options_in_a_file(args), &report).await
+            lease_and_run(args, &leasehold, options(args), &report).await
         }),
         None => {
             // Two runs of one user are two holders, unless --tab gives both the same name.
             let tab = args.connection.tab.clone().unwrap_or_else(own_tab);
+            // For a document the token and the server decide, whatever the environment says.
+            let options = if is_document(args) { AcquireOptions::new() } else { options(args) };
             let work = async |client: HttpClient| {
-                lease_and_run(args, &Leasehold::connect(client), AcquireOptions::new(), &report).await
+                lease_and_run(args, &Leasehold::connect(client), options, &report).await
             };
             args.connection.run_as(Some(&tab), work)
         }
@@ -144,9 +156,9 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
 fn file(args: &Args) -> Result<Option<String>> {
     let server = args.connection.url.is_some() || Connection::url_in_environment().is_some();
     if server && args.file.store.is_none() {
-        if args.file.owner.is_some() || args.file.ttl.is_some() {
-            let why = "LEASEHOLD_URL names a server: there, the token says who you are, and the server how long a lease lasts";
-            let fix = "leave out --owner and --ttl, or name a file with --store";
+        if is_document(args) && (args.owner.is_some() || args.ttl.is_some()) {
+            let why = "for a document on a server, the token says who you are, and the server how long its lock lasts";
+            let fix = "leave out --owner and --ttl, or lease a name such as `run/nightly`";
             return Err(WrongUsage(format!("{why}; {fix}")).into());
         }
         return Ok(None);
@@ -159,10 +171,14 @@ fn file(args: &Args) -> Result<Option<String>> {
     shared(&store).map(Some)
 }
 
-fn options_in_a_file(args: &Args) -> AcquireOptions {
-    let owner = args.file.owner.clone().or_else(|| variable(OWNER));
+fn is_document(args: &Args) -> bool {
+    args.key.starts_with(RoomId::DOOR)
+}
+
+fn options(args: &Args) -> AcquireOptions {
+    let owner = args.owner.clone().or_else(|| variable(OWNER));
     let options = owner.map_or_else(AcquireOptions::new, AcquireOptions::owner);
-    args.file.ttl.into_iter().fold(options, AcquireOptions::ttl)
+    args.ttl.into_iter().fold(options, AcquireOptions::ttl)
 }
 
 async fn lease_and_run(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    HolderTime, Invalid, Key, LeaseId, Lost, Meta, Owner, Position, Retries, RetryPolicy, Ttl, WorkerName,
-    lease,
+    HolderTime, Invalid, Key, LeaseId, LeaseName, Lost, Meta, Owner, Position, Retries, RetryPolicy, Ttl,
+    WorkerName, lease,
 };
 use leasehold_store::Retry;
 use leasehold_store::jitter;
@@ -83,9 +83,11 @@ impl AcquireOptions {
         (self.wait, self.cancel.clone().unwrap_or_default())
     }
 
-    fn bid(&self, is_server: bool) -> Result<lease::Bid, Error> {
-        if is_server {
-            self.leave_it_to_the_server()?;
+    fn bid(&self, key: &Key, is_server: bool) -> Result<lease::Bid, Error> {
+        match is_server {
+            true if key.as_str().starts_with(LeaseName::DOOR) => self.as_a_worker()?,
+            true => self.leave_it_to_the_server()?,
+            false => {}
         }
         self.bid_for(TTL)
     }
@@ -112,22 +114,22 @@ impl AcquireOptions {
         Ok((self.bid_for(ttl)?, self.heartbeat))
     }
 
-    /// Behind a server, the token says who owns an attempt at a job; a worker's name is only shown.
+    /// Behind a server, the token says who owns an attempt at a job or the lease of a program; a name is only shown.
     fn as_a_worker(&self) -> Result<(), Invalid> {
         if let Some(owner) = &self.owner {
             WorkerName::parse(owner)?;
         }
         match self.meta.first() {
             Some((name, _)) => {
-                let rule = "behind a server, a worker has a name and nothing else to show";
+                let rule = "behind a server, a worker or a program has a name and nothing else to show";
                 Err(Invalid::new("meta", name, rule, "leave it out"))
             }
             None => Ok(()),
         }
     }
 
-    /// Behind a server, the token says who the owner is, and the server how long a lease lasts. An option that would be
-    /// ignored is refused instead.
+    /// Behind a server, the token says who the owner of a document is, and the server how long its lock lasts. An option
+    /// that would be ignored is refused instead.
     fn leave_it_to_the_server(&self) -> Result<(), Invalid> {
         let refuse = |what, value: &str, rule: &str| Err(Invalid::new(what, value, rule, "leave it out"));
         if let Some(owner) = &self.owner {
@@ -238,7 +240,7 @@ pub(crate) struct Bidder<'a> {
 
 impl<'a> Bidder<'a> {
     pub(crate) fn new(inner: &'a Arc<Inner>, key: &'a Key, options: &AcquireOptions) -> Result<Self, Error> {
-        let bid = options.bid(inner.backend.is_server())?;
+        let bid = options.bid(key, inner.backend.is_server())?;
         let heartbeat = options.heartbeat;
         Ok(Self { inner, key, bid, heartbeat, under_way: false, holder: None, seen: None })
     }

@@ -209,6 +209,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// A call about a job. All of them may be repeated.
     async fn job(&self, key: &Key, call: JobCall) -> Result<Answered<JobReply>, Error>;
 
-    /// Whether a server keeps the leases: it says who the owner is and how long a lease lasts, and events are cheap.
+    /// Whether a server keeps the leases: it says who the owner is and how long the lock of a document lasts, and events
+    /// are cheap.
     fn is_server(&self) -> bool;
 }

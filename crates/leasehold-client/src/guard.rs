@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::holder::{Action, PendingRequest, Reply};
-use leasehold_core::{Fence, HolderTime, JobId, Keeper, Key, Lost, Owner, Position};
+use leasehold_core::{Fence, HolderTime, Keeper, Key, Lost, Owner, Position, RoomId};
 use leasehold_store::jitter;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -271,11 +271,11 @@ impl HeldLease {
     }
 
     /// Whether it matters how soon a request, or the end of the lease, is heard of. A server's streams are cheap; in a
-    /// store it takes a program that listens to requests. A job is never taken from its worker, so there is nothing
-    /// to hear about one.
+    /// store it takes a program that listens to requests. Behind a server, a job is never taken from its worker, nor a lease
+    /// from its program, so there is nothing to hear about those.
     fn listens(&self) -> bool {
-        let is_job = self.key.as_str().starts_with(JobId::DOOR);
-        (self.inner.backend.is_server() && !is_job) || self.request.receiver_count() > 0
+        let is_document = self.key.as_str().starts_with(RoomId::DOOR);
+        (self.inner.backend.is_server() && is_document) || self.request.receiver_count() > 0
     }
 }
 

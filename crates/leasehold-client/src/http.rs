@@ -1,4 +1,4 @@
-//! The doors of a server, one method per call: documents here, jobs in `jobs.rs`. Everything else that talks to a server
+//! The doors of a server, one method per call: documents here, jobs in `jobs.rs`, leases of programs in `leases.rs`. Everything else that talks to a server
 //! goes through here.
 //!
 //! Nothing is decided or repeated here: what goes in is typed, what comes out is the answer, or an [`Error`] that says
@@ -8,6 +8,7 @@
 mod answer;
 mod error;
 mod jobs;
+mod leases;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,7 +36,7 @@ const TAB_ID: HeaderName = HeaderName::from_static("x-tab-id");
 /// How long a call may take, unless the builder says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The HTTP client of a server: its documents, and its jobs. Cheap to clone; all clones are the same.
+/// The HTTP client of a server: its documents, its jobs, and its leases of programs. Cheap to clone; all clones are the same.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -64,8 +64,9 @@
 //!
 //! # Behind a server
 //!
-//! The same guard works over HTTP, on the documents of a server (`leasehold serve`). The server says who the owner is and
-//! how long a lease lasts; a take-over or a request to hand over is heard at once, over its event stream:
+//! The same guard works over HTTP, on the leases and documents of a server (`leasehold serve`). The token says who the
+//! owner is. A program chooses how long its lease lasts (`run/nightly-report`); for documents the server does, and a
+//! take-over or a request to hand over is heard at once, over its event stream:
 //!
 //! ```no_run
 //! # async fn example(token: &str) -> Result<(), leasehold_client::Error> {
@@ -197,7 +198,7 @@ pub use handover::{Handover, HandoverOptions, HandoverRequest, HandoverRequests}
 #[cfg(feature = "http")]
 pub use http::HttpClient;
 pub use jobs::{Created, JobAttempt, JobGuard, JobRun, Jobs};
-pub use leasehold_core::{Fence, JobId, LeaseId, Lost, OnSilence, RoomId};
+pub use leasehold_core::{Fence, JobId, LeaseId, LeaseName, Lost, OnSilence, RoomId};
 pub use leasehold_store::Retry;
 pub use tokio_util::sync::CancellationToken;
 
@@ -243,8 +244,9 @@ impl Leasehold {
         Self::new(Box::new(backend), Some(store), clock, waiters)
     }
 
-    /// The leases behind a server. Its keys are `doc/` and the name of a document; the server says who the owner is, and
-    /// how long a lease lasts. Its jobs are in [`Leasehold::jobs`]. The rest is as with a store.
+    /// The leases behind a server. Its keys are `run/` and the name of a program's lease, or `doc/` and the name of a
+    /// document, whose TTL the server sets. The token says who the owner is. Jobs are in [`Leasehold::jobs`]. The rest is
+    /// as with a store.
     #[cfg(feature = "http")]
     pub fn connect(client: HttpClient) -> Self {
         let waiters = Waiters::of_server(client.clone());

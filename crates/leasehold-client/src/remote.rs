@@ -1,10 +1,11 @@
 //! Leases behind a server: each call of `backend.rs` becomes a call over HTTP, and its answer comes back in the words of
-//! that file. Jobs are in `remote/jobs.rs`.
+//! that file. Jobs are in `remote/jobs.rs`, leases of programs in `remote/leases.rs`.
 //!
 //! Nothing is decided here, and nothing is made up: what the server does not say (its clock, another's lease id) is not
 //! needed.
 
 mod jobs;
+mod leases;
 
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ pub(crate) struct Remote(pub(crate) HttpClient);
 #[async_trait]
 impl Backend for Remote {
     async fn bid(&self, key: &Key, bid: &Bid, way: &Way) -> Result<Answered<BidReply>, Error> {
+        if let Some(name) = leases::name_of(key)? {
+            return Ok((self.bid_for_lease(&name, bid, way).await?, None));
+        }
         let (room, lease_id) = (room_of(key)?, Some(&bid.lease_id));
         let answered = match way {
             Way::Acquire => self.0.lock(&room, lease_id).await.map(Handover::Granted),
@@ -54,6 +58,9 @@ impl Backend for Remote {
         if key.as_str().starts_with(JobId::DOOR) {
             return self.refresh(key, claim).await;
         }
+        if let Some(name) = leases::name_of(key)? {
+            return self.renew_lease(&name, claim).await;
+        }
         let renewed = self.0.renew(&room_of(key)?, Some(&claim.lease_id)).await;
         reply(renewed, 0, |lock| {
             // The server compares lease ids; one never stands for two fences.
@@ -68,10 +75,16 @@ impl Backend for Remote {
         if key.as_str().starts_with(JobId::DOOR) {
             return self.job(key, JobCall::Release(claim)).await.map(drop);
         }
+        if let Some(name) = leases::name_of(key)? {
+            return gone_is_fine(self.0.release_lease(&name, &claim.lease_id).await);
+        }
         gone_is_fine(self.0.unlock(&room_of(key)?, Some(&claim.lease_id)).await)
     }
 
     async fn withdraw(&self, key: &Key, bid: &Bid) -> Result<(), Error> {
+        if let Some(name) = leases::name_of(key)? {
+            return gone_is_fine(self.0.cancel_lease(&name, &bid.lease_id).await);
+        }
         gone_is_fine(self.0.withdraw_request(&room_of(key)?, &bid.lease_id).await)
     }
 
@@ -127,6 +140,7 @@ fn loss(error: http::Error) -> Result<LossReason, Error> {
             Ok(because.unwrap_or(LossReason::Unknown))
         }
         http::Error::LeaseOver { because, .. } => Ok(because),
+        http::Error::LeaseNotFound => Ok(LossReason::Unknown),
         error => Err(error.into()),
     }
 }
@@ -192,8 +206,8 @@ fn room_of(key: &Key) -> Result<RoomId, Error> {
         return Err(Invalid::new("key", key.as_str(), rule, "use Leasehold::jobs").into());
     }
     RoomId::of(key).ok_or_else(|| {
-        let rule = "a server keeps documents (`doc/` and 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;) and jobs";
-        let fix = "write `doc/minutes`, or open a store for keys of other doors";
+        let rule = "a server keeps leases of programs (`run/`), documents (`doc/` and 1 to 128 of A-Z a-z 0-9 _ - = @ , . ;) and jobs";
+        let fix = "write `run/nightly` or `doc/minutes`, or open a store for keys of other doors";
         Invalid::new("key", key.as_str(), rule, fix).into()
     })
 }
@@ -286,7 +300,7 @@ mod tests {
 
     #[test]
     fn keys_of_other_doors_are_refused_with_the_way_out() {
-        for key in ["run/nightly", "doc/with space"] {
+        for key in ["deploy/eu", "doc/with space"] {
             let error = room_of(&Key::parse(key).unwrap()).unwrap_err().to_string();
             assert!(error.contains("doc/minutes") && error.contains("open a store"), "{error}");
         }

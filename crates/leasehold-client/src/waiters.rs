@@ -2,7 +2,8 @@
 //!
 //! On a store, one task follows the events for all listeners together, and only while there are any. It also settles
 //! what is due, so that an expiry is heard of even if nothing else happens. On a server there is one event stream for
-//! each key with a listener. Documents of a job store tell nothing, so they are polled.
+//! each document with a listener. The leases of programs on a server, and the documents of a job store, tell nothing, so
+//! they are polled.
 //! What is heard is a hint to look: nothing is decided by it but that a lease is over.
 
 #[cfg(feature = "http")]
@@ -12,10 +13,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[cfg(feature = "http")]
-use leasehold_core::RoomId;
 use leasehold_core::lease::LossReason;
 use leasehold_core::{Event, EventKind, Key, Position, RetryPolicy};
+#[cfg(feature = "http")]
+use leasehold_core::{LeaseName, RoomId};
 use leasehold_store::{Feed, MAX_EVENTS, Store};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -30,7 +31,7 @@ const SETTLE: usize = 256;
 /// The longest time between two looks at what is due.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a document is polled.
+/// How often what tells nothing is polled.
 const NEXT_LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) struct Waiters {
@@ -40,7 +41,7 @@ pub(crate) struct Waiters {
 
 enum Source {
     Store(Arc<dyn Store>),
-    /// Documents that tell nothing.
+    /// Documents of a job store, which tell nothing.
     Polled,
     #[cfg(feature = "http")]
     Server(HttpClient),
@@ -59,6 +60,13 @@ struct Entry {
     heard: watch::Sender<Heard>,
     /// The task that follows the key, where each has its own.
     follower: Option<AbortHandle>,
+}
+
+impl Entry {
+    /// Has everybody who listens look again and again.
+    fn poll(&mut self) {
+        self.follower = Some(tokio::spawn(look_again(self.heard.clone())).abort_handle());
+    }
 }
 
 impl Drop for Entry {
@@ -116,10 +124,10 @@ impl Waiters {
                     tokio::spawn(follow(store.clone(), self.state.clone(), seen.unwrap_or_default()));
                 }
             }
-            Source::Polled if is_new => {
-                entry.follower = Some(tokio::spawn(look_again(entry.heard.clone())).abort_handle());
-            }
+            Source::Polled if is_new => entry.poll(),
             Source::Polled => {}
+            #[cfg(feature = "http")]
+            Source::Server(_) if is_new && key.as_str().starts_with(LeaseName::DOOR) => entry.poll(),
             #[cfg(feature = "http")]
             Source::Server(client) => {
                 if let Some(room) = RoomId::of(key).filter(|_| is_new) {

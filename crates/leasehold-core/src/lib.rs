@@ -24,5 +24,7 @@ pub use job::{Job, JobCommand, JobOutcome};
 pub use lease::{
     Claim, Command, Context, Decision, Held, Lease, OnSilence, Outcome, Proof, Right, Slot, decide,
 };
-pub use name::{Fence, Invalid, JobId, Key, LeaseId, Meta, Owner, Reason, RoomId, TabId, WorkerName};
+pub use name::{
+    Fence, Invalid, JobId, Key, LeaseId, LeaseName, Meta, Owner, Reason, RoomId, TabId, WorkerName,
+};
 pub use time::{HolderTime, StoreTime, Ttl};

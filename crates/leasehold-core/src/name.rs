@@ -271,6 +271,60 @@ fn job_part(what: &'static str, text: &str, most: usize) -> Result<(), Invalid> 
     Ok(())
 }
 
+/// The name of a program's lease at the leases door: parts with slashes between them, such as `nightly-report` or
+/// `deploy/eu`. In a URL it is one segment, so a slash in it is written `%2F`; nothing else has to be escaped.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseName(Key);
+
+impl LeaseName {
+    /// The longest name, in bytes.
+    pub const MAX_BYTES: usize = 256;
+
+    /// The prefix of its keys.
+    pub const DOOR: &'static str = "run/";
+
+    /// What a name looks like, as a regular expression for those who describe it to others; its length comes on top.
+    pub const PATTERN: &'static str = r"^(\.{0,2}[A-Za-z0-9_=@,;:~+-]|\.{3})[A-Za-z0-9_=@,.;:~+-]*(/(\.{0,2}[A-Za-z0-9_=@,;:~+-]|\.{3})[A-Za-z0-9_=@,.;:~+-]*)*$";
+
+    /// Reads a name, or says which rule it breaks.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let is_part = |part: &str| !part.is_empty() && part.chars().all(is_job_char);
+        if text.len() > Self::MAX_BYTES || !text.split('/').all(is_part) {
+            let rule = format!(
+                "the name of a lease is 1 to {} of A-Z a-z 0-9 _ - = @ , . ; : ~ +, with single slashes in between",
+                Self::MAX_BYTES
+            );
+            return Err(Invalid::new("name", text, rule, "leave out or replace the other characters"));
+        }
+        if text.split('/').any(|part| matches!(part, "." | "..")) {
+            let rule = "in an address, `.` and `..` lead elsewhere";
+            return Err(Invalid::new("name", text, rule, "choose another name"));
+        }
+        Key::parse(&format!("{}{text}", Self::DOOR)).map(Self)
+    }
+
+    /// The name of a key of this door, if a URL can carry it.
+    pub fn of(key: &Key) -> Option<Self> {
+        key.as_str().strip_prefix(Self::DOOR).and_then(|name| Self::parse(name).ok())
+    }
+
+    /// Whether names can begin like this.
+    pub fn is_prefix(text: &str) -> bool {
+        // A name that begins like this goes on with some letter.
+        text.len() < Self::MAX_BYTES && Self::parse(&format!("{text}x")).is_ok()
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The key of the lease.
+    pub fn key(&self) -> &Key {
+        &self.0
+    }
+}
+
 /// What a worker calls itself, as shown to people.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerName(Box<str>);
@@ -424,7 +478,7 @@ macro_rules! shown_as_text {
     )*};
 }
 
-shown_as_text!(Key, RoomId, JobId, WorkerName, Owner, TabId, Reason);
+shown_as_text!(Key, RoomId, JobId, LeaseName, WorkerName, Owner, TabId, Reason);
 
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
@@ -723,6 +777,45 @@ mod tests {
         }
         for text in ["/", "/4", "../4", "a/b/c", "a b", "a/ b"] {
             assert!(!JobId::is_prefix(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_program_names_its_lease_with_slashes_if_it_likes() {
+        let name = LeaseName::parse("deploy/eu-1.web").unwrap();
+        assert_eq!((name.as_str(), name.key().as_str()), ("deploy/eu-1.web", "run/deploy/eu-1.web"));
+        assert_eq!(LeaseName::of(name.key()), Some(name));
+        assert!(LeaseName::parse(&"x".repeat(256)).is_ok());
+        for bad in [
+            "",
+            ".",
+            "a/..",
+            "../a",
+            "/a",
+            "a/",
+            "a//b",
+            "a b",
+            "a*",
+            "a%2Fb",
+            "会議",
+            "a\0",
+            &"x".repeat(257),
+        ] {
+            assert!(LeaseName::parse(bad).is_err(), "{bad:?}");
+        }
+        for other in ["doc/a", "job/a/b", "run/a b"] {
+            assert_eq!(LeaseName::of(&Key::parse(other).unwrap()), None, "{other}");
+        }
+        for (text, expected) in [
+            ("", true),
+            ("dep", true),
+            ("deploy/", true),
+            (".", true),
+            ("/", false),
+            ("a//", false),
+            ("a b", false),
+        ] {
+            assert_eq!(LeaseName::is_prefix(text), expected, "{text}");
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub mod documents;
 pub mod jobs;
+pub mod leases;
 
 use std::collections::BTreeMap;
 

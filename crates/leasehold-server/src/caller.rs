@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Invalid, JobId, Meta, Owner, RoomId, WorkerName};
+use leasehold_core::{Invalid, JobId, LeaseName, Meta, Owner, RoomId, WorkerName};
 
 /// An authenticated caller.
 #[derive(Clone, Debug)]
@@ -12,18 +12,18 @@ pub struct Caller {
     pub subject: Owner,
     /// The name to show.
     pub name: String,
-    /// The grants for documents and jobs.
+    /// The grants at each door.
     pub grants: Grants,
     /// When the token ends, in seconds since 1970.
     pub expires_at: Option<u64>,
 }
 
-/// A level of access to a document or a job. Each includes those before it.
+/// A level of access to a document, a job or a lease. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// See who holds it.
     Read,
-    /// Hold it: lock the document, make the job and work on it.
+    /// Hold it: lock the document, make the job and work on it, acquire the lease.
     Lock,
     /// Take it from others, or have it done again.
     Force,
@@ -50,19 +50,21 @@ impl Level {
     }
 }
 
-/// The grants of a caller, for documents and for jobs.
+/// The grants of a caller: for documents, for jobs, and for leases of programs.
 #[derive(Clone, Debug, Default)]
 pub struct Grants {
     documents: Patterns,
     jobs: Patterns,
+    leases: Patterns,
 }
 
 impl Grants {
-    /// Everything, with every document and every job.
+    /// Everything, with every document, job and lease.
     pub fn everything() -> Self {
         let mut grants = Self::default();
         grants.add("*", Level::Force);
         grants.add_job("*", Level::Force);
+        grants.add_lease("*", Level::Force);
         grants
     }
 
@@ -74,6 +76,11 @@ impl Grants {
     /// The same for jobs, whose names are `collection/id`.
     pub fn add_job(&mut self, pattern: &str, level: Level) {
         self.jobs.add(pattern, level);
+    }
+
+    /// The same for leases of programs.
+    pub fn add_lease(&mut self, pattern: &str, level: Level) {
+        self.leases.add(pattern, level);
     }
 
     /// All grants for documents, as patterns.
@@ -89,6 +96,11 @@ impl Grants {
     /// The same for a job.
     pub fn job_level(&self, job: &JobId) -> Option<Level> {
         self.jobs.level(job.as_str())
+    }
+
+    /// The same for the lease of a program.
+    pub fn lease_level(&self, name: &LeaseName) -> Option<Level> {
+        self.leases.level(name.as_str())
     }
 
     /// The documents that the caller may see, as exact names and as prefixes of which none contains another.
@@ -153,7 +165,7 @@ impl Caller {
         Meta::new([(NAME.to_owned(), self.name.clone())])
     }
 
-    /// The `meta` of a new attempt of the caller at a job.
+    /// The `meta` of a new attempt of the caller at a job, or of a lease of one of its programs.
     pub fn worker_meta(&self, worker: Option<&WorkerName>) -> Result<Meta, Invalid> {
         let name = worker.map_or(self.name.as_str(), WorkerName::as_str);
         Meta::new([(NAME.to_owned(), name.to_owned())])
@@ -193,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_for_documents_is_none_for_jobs() {
+    fn a_grant_at_one_door_is_none_at_another() {
         let mut grants = Grants::default();
         grants.add("*", Level::Force);
         grants.add_job("analyses/*", Level::Read);
@@ -202,6 +214,8 @@ mod tests {
         assert_eq!(level("analyses/1"), Some(Level::Read));
         assert_eq!(level("analyses/42"), Some(Level::Lock));
         assert_eq!(level("analyses2/1"), None);
+        let lease = |name: &str| grants.lease_level(&LeaseName::parse(name).unwrap());
+        assert_eq!(lease("analyses/42"), None);
     }
 
     #[test]
@@ -211,5 +225,8 @@ mod tests {
         assert_eq!(Grants::default().job_level(&job), None);
         assert_eq!(Grants::everything().level(&room("x")), Some(Level::Force));
         assert_eq!(Grants::everything().job_level(&job), Some(Level::Force));
+        let name = LeaseName::parse("nightly").unwrap();
+        assert_eq!(Grants::default().lease_level(&name), None);
+        assert_eq!(Grants::everything().lease_level(&name), Some(Level::Force));
     }
 }

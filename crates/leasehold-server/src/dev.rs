@@ -29,7 +29,8 @@ impl Dev {
     pub fn new() -> Result<Self, ConfigError> {
         let secret = random_hex::<32>()?.into_bytes();
         let token = |(id, name): (&str, &str)| {
-            let subject = Subject { id, name, documents: &[("*", "force")], jobs: &[("*", "force")] };
+            let all = &[("*", "force")];
+            let subject = Subject { id, name, documents: all, jobs: all, leases: all };
             Ok((id.to_owned(), mint(&secret, &subject, LIFETIME)?))
         };
         let tokens = USERS.into_iter().map(token).collect::<Result<_, ConfigError>>()?;
@@ -79,7 +80,7 @@ fn random_hex<const BYTES: usize>() -> Result<String, ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{JobId, RoomId};
+    use leasehold_core::{JobId, LeaseName, RoomId};
 
     use super::*;
     use crate::caller::Level;
@@ -93,6 +94,7 @@ mod tests {
             assert_eq!((caller.subject.as_str(), caller.name.as_str()), (user, name));
             assert_eq!(caller.grants.level(&RoomId::parse("x").unwrap()), Some(Level::Force));
             assert_eq!(caller.grants.job_level(&JobId::parse("a/1").unwrap()), Some(Level::Force));
+            assert_eq!(caller.grants.lease_level(&LeaseName::parse("x").unwrap()), Some(Level::Force));
             let left = caller.expires_at.unwrap() - jsonwebtoken::get_current_timestamp();
             assert!((86_390..=86_400).contains(&left), "{left}");
         }

@@ -111,6 +111,8 @@ codes! {
         "A job with this id has another payload", "同じ ID で内容の異なるジョブがあります";
     JobRunning, CONFLICT, "job_running",
         "A worker is running the job", "ジョブは実行中です";
+    LeaseNotFound, NOT_FOUND, "lease_not_found",
+        "The lease was not found", "リースが見つかりません";
     TooLarge, PAYLOAD_TOO_LARGE, "too_large",
         "The body is too large", "本文が長すぎます";
     UnsupportedMediaType, UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",

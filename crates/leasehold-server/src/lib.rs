@@ -1,4 +1,4 @@
-//! The Leasehold server: edit locks for people and jobs for workers, over HTTP and server-sent events.
+//! The Leasehold server: edit locks for people, jobs for workers and leases for programs, over HTTP and server-sent events.
 //!
 //! [`run`] serves a store on a listener until a shutdown; the command `leasehold serve` only wires it up. The routes are
 //! thin: they parse a request, apply a command to the store and show the outcome.
@@ -223,7 +223,7 @@ fn fixed_header(name: HeaderName, value: &'static str) -> SetResponseHeaderLayer
 }
 
 fn api() -> OpenApiRouter<Arc<App>> {
-    use routes::{events, handover, jobs, lists, locks, service};
+    use routes::{events, handover, jobs, leases, lists, locks, service};
     OpenApiRouter::with_openapi(openapi::begin())
         .routes(routes!(locks::acquire, locks::renew, locks::release, locks::look))
         .routes(routes!(locks::soft_release))
@@ -242,6 +242,8 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::complete))
         .routes(routes!(jobs::fail))
         .routes(routes!(jobs::reset))
+        .routes(routes!(leases::acquire, leases::renew, leases::release, leases::look))
+        .routes(routes!(leases::cancel))
         .routes(routes!(lists::documents))
         .routes(routes!(lists::audit))
         .routes(routes!(events::ticket))

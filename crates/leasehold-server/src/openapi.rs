@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use leasehold_core::wire::documents::{Held, Problem};
-use leasehold_core::{JobId, LeaseId, Reason, RoomId};
+use leasehold_core::{JobId, LeaseId, LeaseName, Reason, RoomId};
 use serde_json::{Value, json};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
@@ -16,9 +16,9 @@ pub(crate) fn begin() -> OpenApi {
         SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build());
     let mut components = ComponentsBuilder::new().schema_from::<Held>().schema_from::<Problem>().build();
     components.add_security_scheme("token", scheme);
-    let description = "Locks that let one user at a time edit a document and one worker at a time run a job, with events for every change.";
+    let description = "Locks that let one user at a time edit a document, one worker at a time run a job and one program at a time do its work, with events for every change of a document.";
     let info = InfoBuilder::new()
-        .title("Leasehold: documents and jobs")
+        .title("Leasehold: documents, jobs and leases")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(description))
         .build();
@@ -60,6 +60,7 @@ fn write_out_formats(part: &mut Value) {
         Some("room-id-or-empty") => Some((format!("^$|{}", RoomId::PATTERN), Some((0, RoomId::MAX_BYTES)))),
         Some("collection") => Some((JobId::PATTERN.to_owned(), Some((1, JobId::MAX_COLLECTION_BYTES)))),
         Some("job-id") => Some((JobId::PATTERN.to_owned(), Some((1, JobId::MAX_ID_BYTES)))),
+        Some("lease-name") => Some((LeaseName::PATTERN.to_owned(), Some((1, LeaseName::MAX_BYTES)))),
         Some("reason" | "printable") => Some((Reason::PATTERN.to_owned(), None)),
         Some("job-text") => Some((r"^[^\u0000]*$".to_owned(), None)),
         Some("any-json") => {
@@ -121,6 +122,9 @@ fn common_refusals(path: &str, operation: &Value) -> Vec<Code> {
     }
     if path.contains("{collection}") {
         codes.push(Code::JobNotFound);
+    }
+    if path.contains("{name}") {
+        codes.push(Code::LeaseNotFound);
     }
     if needs_token && path.contains('{') {
         codes.push(Code::NotAllowed);
@@ -216,7 +220,7 @@ nav a { margin-right: 1rem }";
 /// A page that shows the document to people. It loads nothing from anywhere, and needs no script.
 pub(crate) fn page(document: &Value) -> String {
     let mut body = String::new();
-    for tag in ["Locks", "Hand-over", "Events", "Jobs", "Operating"] {
+    for tag in ["Locks", "Hand-over", "Events", "Jobs", "Leases", "Operating"] {
         let _ = write!(body, "<h2 id=\"{tag}\">{tag}</h2>");
         for (path, method, operation) in operations(document, tag) {
             write_operation(&mut body, path, method, operation);
@@ -230,7 +234,7 @@ pub(crate) fn page(document: &Value) -> String {
          <title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>\
          <p>Version {version}. {description} The same for programs: <a href=\"/openapi.json\">openapi.json</a>.</p>\
          <nav><a href=\"#Locks\">Locks</a><a href=\"#Hand-over\">Hand-over</a><a href=\"#Events\">Events</a>\
-         <a href=\"#Jobs\">Jobs</a><a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
+         <a href=\"#Jobs\">Jobs</a><a href=\"#Leases\">Leases</a><a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
          <p>Send <code>Authorization: Bearer TOKEN</code> with every call, unless its description says otherwise. The header \
          <code>Lease-Id</code> says which lock a call is about; without it, the lock of the user's tab is meant \
          (<code>X-Tab-ID</code>, <code>-</code> by default). Any call can be refused with one of the statuses {shared} and a \

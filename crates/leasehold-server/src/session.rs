@@ -10,7 +10,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::wire::Secret;
-use leasehold_core::{Fence, JobId, LeaseId, RoomId, TabId};
+use leasehold_core::{Fence, JobId, LeaseId, LeaseName, RoomId, TabId};
 use serde::de::DeserializeOwned;
 
 use crate::App;
@@ -118,6 +118,27 @@ impl Session {
             None => Err(Failure::new(Code::JobNotFound)),
             Some(level) => enough(level, needed, "job").map(|()| job),
         }
+    }
+
+    /// The name of a program's lease, if the caller may know of it and do this much with it.
+    pub(crate) fn lease(&self, name: &str, needed: Level) -> Result<LeaseName, Failure> {
+        let name = LeaseName::parse(name)?;
+        match self.caller.grants.lease_level(&name) {
+            // The same as for a lease that nobody holds.
+            None => Err(Failure::new(Code::LeaseNotFound)),
+            Some(level) => enough(level, needed, "lease").map(|()| name),
+        }
+    }
+
+    /// The `Lease-Id` of the request, which a program always sends.
+    pub(crate) fn program_lease_id(&self) -> Result<LeaseId, Failure> {
+        let missing = "the header Lease-Id is missing; send the lease id of the acquire in it";
+        self.lease_id.ok_or_else(|| Failure::invalid(missing))
+    }
+
+    /// The caller's claim to the lease with that lease id.
+    pub(crate) fn program_claim(&self) -> Result<Claim, Failure> {
+        self.program_lease_id().map(|lease_id| self.claim_to(lease_id))
     }
 
     /// The lease id of the request, be it in the header or in the body. The header says who calls, so it comes first.

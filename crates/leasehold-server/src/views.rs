@@ -15,7 +15,8 @@ use leasehold_core::wire::documents::{
 use leasehold_core::wire::jobs::{
     JobFinished, JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus, value_of,
 };
-use leasehold_core::{JobId, LeaseId, Meta, Owner, RoomId, Slot, StoreTime};
+use leasehold_core::wire::leases::{LeaseGrant, LeaseHold, LeaseState};
+use leasehold_core::{JobId, LeaseId, LeaseName, Meta, Owner, RoomId, Slot, StoreTime};
 
 use crate::App;
 use crate::caller::{Caller, shown_name};
@@ -295,4 +296,23 @@ pub(crate) fn job_hold(lease: &Lease, moment: Moment) -> JobHold {
         stop_after_ms: whole_millis(leasehold_core::holder::stop_after(left, lease.ttl)),
         holder: holder(&lease.owner, &lease.meta),
     }
+}
+
+// --- leases of programs ---
+
+pub(crate) fn lease_grant(lease: &Lease, moment: Moment) -> LeaseGrant {
+    LeaseGrant { lease_id: secret(lease.lease_id), hold: lease_hold(lease, moment) }
+}
+
+pub(crate) fn lease_hold(lease: &Lease, moment: Moment) -> LeaseHold {
+    let JobHold { expires_at, expires_in_ms, ttl_seconds, refresh_after_ms, stop_after_ms, holder } =
+        job_hold(lease, moment);
+    let (fence, renew_after_ms) = (lease.fence.get(), refresh_after_ms);
+    LeaseHold { fence, expires_at, expires_in_ms, ttl_seconds, renew_after_ms, stop_after_ms, holder }
+}
+
+/// A lease as the caller may see it. The lease in the slot, if any, is live.
+pub(crate) fn lease_state(name: &LeaseName, slot: &Slot, caller: &Caller, moment: Moment) -> LeaseState {
+    let held = slot.lease.as_ref().map(|lease| held(&lease::Held::from(lease), caller, moment));
+    LeaseState { name: name.to_string(), seq: slot.seq, held }
 }

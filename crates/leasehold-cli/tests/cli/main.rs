@@ -16,6 +16,8 @@ mod local;
 mod project;
 #[cfg(target_os = "linux")]
 mod run;
+#[cfg(target_os = "linux")]
+mod run_on_a_server;
 mod serve;
 mod support;
 mod watch;

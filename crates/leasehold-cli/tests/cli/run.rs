@@ -19,10 +19,10 @@ use tempfile::TempDir;
 use crate::support::{Holder, Run, Server, code_of, command, run, signal, skipped};
 
 /// How long anything may take before it counts as never.
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// Waits for something to happen.
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(seen) = look() {
@@ -33,33 +33,33 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn read(path: &Path) -> String {
+pub fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
 /// A line of a file, once it is there and whole.
-fn first_line(path: &Path) -> String {
+pub fn first_line(path: &Path) -> String {
     wait_for(&format!("a line in {}", path.display()), || {
         read(path).split_once('\n').map(|(line, _)| line.to_owned())
     })
 }
 
-fn is_running(pid: i32) -> bool {
+pub fn is_running(pid: i32) -> bool {
     let status = read(Path::new(&format!("/proc/{pid}/status")));
     let state = status.lines().find_map(|line| line.strip_prefix("State:"));
     state.is_some_and(|state| !state.trim().starts_with(['Z', 'X']))
 }
 
-fn wait_until_gone(pid: i32) {
+pub fn wait_until_gone(pid: i32) {
     wait_for(&format!("the end of {pid}"), || (!is_running(pid)).then_some(()));
 }
 
-fn send(pid: i32, signal: Signal) {
+pub fn send(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 /// The guardian of a supervisor.
-fn guardian_of(supervisor: &Child) -> i32 {
+pub fn guardian_of(supervisor: &Child) -> i32 {
     let pid = supervisor.id();
     let tasks = PathBuf::from(format!("/proc/{pid}/task"));
     wait_for("the guardian", || {
@@ -298,15 +298,16 @@ fn files_and_servers_have_their_own_options() {
         "{}",
         memory.err
     );
-    let both = run(&folder, &["run", "run/x", "--url", "http://127.0.0.1:1", "--ttl", "9s", "--", "true"]);
+    let both =
+        run(&folder, &["run", "run/x", "--url", "http://127.0.0.1:1", "--store", "x.db", "--", "true"]);
     assert_eq!(both.code, 2, "{}", both.err);
     let nobody = run(&folder, &["run", "doc/x", "--url", "http://127.0.0.1:1", "--", "true"]);
     assert_eq!(nobody.code, 69, "{}", nobody.err);
     let server = Server::start(&folder, &["--dev", "--store", "memory:"]);
     let wrong = server.run_as("user-a", &["run", "doc/x", "--owner", "me", "--", "true"]);
     assert_eq!((wrong.code, wrong.err.contains("leave out --owner")), (2, true), "{}", wrong.err);
-    let door = server.run_as("user-a", &["run", "run/x", "--", "true"]);
-    assert_eq!((door.code, door.err.contains("doc/minutes")), (1, true), "{}", door.err);
+    let door = server.run_as("user-a", &["run", "deploy/x", "--", "true"]);
+    assert_eq!((door.code, door.err.contains("write `run/nightly`")), (1, true), "{}", door.err);
     let ran = server.run_as("user-a", &["run", "doc/minutes", "--", "sh", "-c", "exit 5"]);
     assert_eq!(ran.code, 5, "{}", ran.err);
     assert_eq!(server.run_as("user-a", &["ls"]).out, "✓ no leases");
@@ -363,7 +364,7 @@ fn nanos() -> u64 {
 }
 
 /// Makes `run` start a worker, as a child of a child that ignores SIGTERM as it does itself.
-fn worker(run: &mut Command, name: &str) -> Supervised {
+pub fn worker(run: &mut Command, name: &str) -> Supervised {
     let script = "trap '' TERM; \"$0\" --exact run::a_worker_for_the_tests_below > /dev/null & wait";
     let itself = std::env::current_exe().unwrap();
     let log = run.get_current_dir().unwrap().join(format!("{name}.err"));
@@ -372,7 +373,7 @@ fn worker(run: &mut Command, name: &str) -> Supervised {
 }
 
 /// A supervisor, whose group does not outlive the test.
-struct Supervised(Child);
+pub struct Supervised(pub Child);
 
 impl Drop for Supervised {
     fn drop(&mut self) {
@@ -383,15 +384,15 @@ impl Drop for Supervised {
 
 /// When a worker was alive.
 #[derive(Clone, Copy, Debug)]
-struct Alive {
-    pid: i32,
+pub struct Alive {
+    pub pid: i32,
     from: u64,
     to: u64,
     looks: usize,
     ended: bool,
 }
 
-fn alive(folder: &TempDir, name: &str) -> Option<Alive> {
+pub fn alive(folder: &TempDir, name: &str) -> Option<Alive> {
     let log = read(&folder.path().join("alive"));
     let mut alive: Option<Alive> = None;
     // The last line may be half written.
@@ -408,12 +409,12 @@ fn alive(folder: &TempDir, name: &str) -> Option<Alive> {
     alive
 }
 
-fn working(folder: &TempDir, name: &str) -> Alive {
+pub fn working(folder: &TempDir, name: &str) -> Alive {
     wait_for(&format!("{name} at work"), || alive(folder, name).filter(|alive| alive.looks > 20))
 }
 
 /// The milliseconds in which both workers were alive, once the second has worked to its end.
-fn overlap(folder: &TempDir, case: &str, second: &mut Supervised) -> f64 {
+pub fn overlap(folder: &TempDir, case: &str, second: &mut Supervised) -> f64 {
     working(folder, "two");
     std::fs::write(folder.path().join("stop"), "").unwrap();
     assert_eq!(code_of(&mut second.0), Some(0), "{}", read(&folder.path().join("two.err")));

@@ -47,6 +47,11 @@ pub enum Error {
     /// There is no such job for this caller.
     #[error("there is no such job for this caller; check its name, and the `jobs` claim of the token")]
     JobNotFound,
+    /// Nobody holds the lease, or the token has no grant for it.
+    #[error(
+        "nobody holds the lease, or the token has no grant for it; check its name, and the `leases` claim of the token"
+    )]
+    LeaseNotFound,
     /// There is a job with this id, and it is another one.
     #[error("there is a job with this id and another payload; the same id always stands for the same work")]
     JobDiffers,
@@ -165,6 +170,7 @@ impl Error {
             ("not_allowed", _) => Self::NotAllowed { detail },
             ("lease_over", held) => Self::LeaseOver { because: because.unwrap_or(LossReason::Unknown), held },
             ("job_not_found", _) => Self::JobNotFound,
+            ("lease_not_found", _) => Self::LeaseNotFound,
             ("job_differs", _) => Self::JobDiffers,
             ("job_running", Some(held)) => Self::JobRunning(held),
             ("no_request", _) => Self::NoRequest,

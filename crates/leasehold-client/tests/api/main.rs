@@ -15,6 +15,7 @@ mod files;
 mod handover;
 mod jobs;
 mod jobs_over_http;
+mod leases_over_http;
 mod over_http;
 mod proxy;
 mod server;

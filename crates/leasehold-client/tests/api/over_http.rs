@@ -275,7 +275,9 @@ async fn what_the_server_decides_cannot_be_asked_for() {
         (KEY, AcquireOptions::owner("ben"), "the token says who the owner is"),
         (KEY, AcquireOptions::new().ttl(Duration::from_secs(5)), "the server sets the TTL"),
         (KEY, AcquireOptions::new().meta("note", "x"), "comes from its token"),
-        ("run/nightly", AcquireOptions::new(), "write `doc/minutes`"),
+        ("deploy/eu", AcquireOptions::new(), "write `run/nightly`"),
+        ("run/with space", AcquireOptions::new(), "A-Z a-z 0-9"),
+        ("run/nightly", AcquireOptions::new().meta("note", "x"), "nothing else to show"),
         ("doc/with space", AcquireOptions::new(), "A-Z a-z 0-9"),
     ];
     for (key, options, expected) in cases {

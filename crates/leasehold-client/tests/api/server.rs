@@ -75,7 +75,8 @@ pub(crate) fn client_with(address: SocketAddr, token: &str) -> HttpClient {
 pub(crate) fn token(user: &str, lifetime: Duration) -> String {
     let level = if user == "boss" { "force" } else { "lock" };
     let name = format!("{}{}", user[..1].to_uppercase(), &user[1..]);
-    let subject = Subject { id: user, name: &name, documents: &[("*", level)], jobs: &[("*", level)] };
+    let all = &[("*", level)];
+    let subject = Subject { id: user, name: &name, documents: all, jobs: all, leases: all };
     mint(SECRET, &subject, lifetime).unwrap()
 }
 

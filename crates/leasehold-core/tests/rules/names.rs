@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::name::{Key, LeaseId, Meta, Owner, Reason, RoomId};
+use leasehold_core::name::{Key, LeaseId, LeaseName, Meta, Owner, Reason, RoomId};
 use leasehold_core::time::Ttl;
 use proptest::prelude::*;
 
@@ -13,6 +13,7 @@ fn refusals(text: &str) -> Vec<String> {
         Key::parse(text).err(),
         Key::parse(&format!("run/{text}")).err(),
         Key::parse(&format!("{text}/x")).err(),
+        LeaseName::parse(text).err(),
         Owner::parse(text).err(),
         Reason::parse(text).err(),
         LeaseId::parse(text).err(),
@@ -106,6 +107,11 @@ proptest! {
     #[test]
     fn whatever_looks_like_a_lease_id_is_one(lease_id in unanchored(LeaseId::PATTERN)) {
         prop_assert!(LeaseId::parse(&lease_id).is_ok(), "{lease_id:?}");
+    }
+
+    #[test]
+    fn whatever_looks_like_the_name_of_a_lease_is_one(name in unanchored(LeaseName::PATTERN)) {
+        prop_assert!(LeaseName::parse(&name).is_ok() || name.len() > LeaseName::MAX_BYTES, "{name:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads the claims of a token: who the caller is, and what it may do at each door.
 
-use leasehold_core::{JobId, Owner, RoomId};
+use leasehold_core::{JobId, LeaseName, Owner, RoomId};
 use serde_json::{Map, Value};
 
 use super::{Denied, denied};
@@ -36,12 +36,13 @@ struct DoorClaim {
     add: fn(&mut Grants, &str, Level),
 }
 
-const DOOR_CLAIMS: [DoorClaim; 2] = [
+const DOOR_CLAIMS: [DoorClaim; 3] = [
     DoorClaim { claim: "documents", what: "a document", is_pattern: is_document_pattern, add: Grants::add },
     DoorClaim { claim: "jobs", what: "a job", is_pattern: is_job_pattern, add: Grants::add_job },
+    DoorClaim { claim: "leases", what: "a lease", is_pattern: is_lease_pattern, add: Grants::add_lease },
 ];
 
-/// The grants of the claims `documents` and `jobs`; none without them.
+/// The grants of the claims `documents`, `jobs` and `leases`; none without them.
 fn grants_of(claims: &Map<String, Value>) -> Result<Grants, Denied> {
     let mut grants = Grants::default();
     for door in &DOOR_CLAIMS {
@@ -87,5 +88,13 @@ fn is_job_pattern(pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => JobId::is_prefix(prefix),
         None => JobId::parse(pattern).is_ok(),
+    }
+}
+
+/// The same for the name of a program's lease.
+fn is_lease_pattern(pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => LeaseName::is_prefix(prefix),
+        None => LeaseName::parse(pattern).is_ok(),
     }
 }

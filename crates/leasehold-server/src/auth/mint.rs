@@ -19,6 +19,8 @@ pub struct Subject<'a> {
     pub documents: &'a [(&'a str, &'a str)],
     /// Grants for jobs.
     pub jobs: &'a [(&'a str, &'a str)],
+    /// Grants for leases of programs.
+    pub leases: &'a [(&'a str, &'a str)],
 }
 
 /// A token signed with a secret (HS256) and valid for `lifetime` from now.
@@ -35,6 +37,7 @@ pub fn mint(secret: &[u8], subject: &Subject<'_>, lifetime: Duration) -> Result<
         "exp": now.saturating_add(lifetime.as_secs()),
         "documents": claim(subject.documents),
         "jobs": claim(subject.jobs),
+        "leases": claim(subject.leases),
     });
     jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(secret)).map_err(|error| {
         ConfigError::new("a token", format!("it could not be signed: {error}"), "use another secret")

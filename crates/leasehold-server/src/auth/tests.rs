@@ -1,7 +1,7 @@
 //! Tokens, from the header to the caller.
 
 use jsonwebtoken::{EncodingKey, Header};
-use leasehold_core::{JobId, RoomId};
+use leasehold_core::{JobId, LeaseName, RoomId};
 use serde_json::{Value, json};
 
 use super::*;
@@ -34,7 +34,8 @@ fn ask(auth: &Auth, claims: &Value) -> Result<Caller, String> {
 fn claims_become_a_caller() {
     let exp = now() + HOUR;
     let claims = json!({"sub": "anna", "name": "Anna", "exp": exp,
-        "documents": {"minutes": "lock", "a.*": "read"}, "jobs": {"analyses/*": "lock", "reports/7": "force"}});
+        "documents": {"minutes": "lock", "a.*": "read"}, "jobs": {"analyses/*": "lock", "reports/7": "force"},
+        "leases": {"nightly": "lock", "deploy/*": "read"}});
     let caller = ask(&open(|_| ()), &claims).unwrap();
     assert_eq!((caller.subject.as_str(), caller.name.as_str()), ("anna", "Anna"));
     assert_eq!(caller.expires_at, Some(exp));
@@ -44,6 +45,11 @@ fn claims_become_a_caller() {
     assert_eq!(
         [level("analyses/1"), level("reports/7"), level("reports/8")],
         [Some(Level::Lock), Some(Level::Force), None]
+    );
+    let level = |name: &str| caller.grants.lease_level(&LeaseName::parse(name).unwrap());
+    assert_eq!(
+        [level("nightly"), level("deploy/eu"), level("nightly2")],
+        [Some(Level::Lock), Some(Level::Read), None]
     );
 }
 
@@ -82,6 +88,9 @@ fn what_is_wrong_with_claims_is_said_without_repeating_them() {
         ("jobs", json!({"zebra": "read"}), "cannot be a job"),
         ("jobs", json!({"zebra/1/*": "read"}), "cannot be a job"),
         ("jobs", json!({"zebra/*": "write"}), "unknown level"),
+        ("leases", json!({"zebra//*": "lock"}), "cannot be a lease"),
+        ("leases", json!({"../zebra": "lock"}), "cannot be a lease"),
+        ("leases", json!({"zebra": "write"}), "unknown level"),
     ];
     for (claim, value, said) in cases {
         let mut claims = good.clone();

@@ -324,7 +324,7 @@ fn refused(app: &App, session: &Session, applied: JobApplied) -> Failure {
     }
 }
 
-fn ttl(seconds: Option<u64>) -> Result<Option<Ttl>, Invalid> {
+pub(super) fn ttl(seconds: Option<u64>) -> Result<Option<Ttl>, Invalid> {
     seconds.map(Ttl::from_secs).transpose()
 }
 

@@ -1,4 +1,4 @@
-//! The routes of the documents and the jobs door, one file per kind of call. Each parses the request, sends one command to
+//! The routes of the three doors (documents, jobs, leases), one file per kind of call. Each parses the request, sends one command to
 //! the store and shows the outcome.
 
 // The macro that describes a route names its types in full.
@@ -7,6 +7,7 @@
 pub(crate) mod events;
 pub(crate) mod handover;
 pub(crate) mod jobs;
+pub(crate) mod leases;
 pub(crate) mod lists;
 pub(crate) mod locks;
 pub(crate) mod service;
@@ -52,8 +53,13 @@ impl App {
 
 /// The refusal of a holder's command: 404 when nobody holds the lock, 403 when another does.
 fn not_held(app: &App, session: &Session, applied: Applied) -> Failure {
+    not_held_or(Code::LockNotFound, app, session, applied)
+}
+
+/// The same with the code of another door for what nobody holds.
+fn not_held_or(nobody: Code, app: &App, session: &Session, applied: Applied) -> Failure {
     match applied.outcome {
-        Outcome::Lost { held: None, .. } => Failure::new(Code::LockNotFound),
+        Outcome::Lost { held: None, .. } => Failure::new(nobody),
         Outcome::Lost { held: Some(_), .. } | Outcome::NotYours(_) => Failure::new(Code::NotHolder),
         _ => refused(app, session, applied),
     }

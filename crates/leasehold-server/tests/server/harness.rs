@@ -73,21 +73,29 @@ impl House {
 
     /// Somebody who may do everything.
     pub fn user(&self, subject: &str) -> User {
-        self.user_with_claims(subject, json!({ "*": "force" }), json!({ "*": "force" }))
+        let all = json!({ "*": "force" });
+        self.user_with_claims(subject, json!({ "documents": all, "jobs": all, "leases": all }))
     }
 
-    /// Somebody with these grants for documents, and none for jobs.
+    /// Somebody with these grants for documents, and none elsewhere.
     pub fn user_with(&self, subject: &str, documents: Value) -> User {
-        self.user_with_claims(subject, documents, json!({}))
+        self.user_with_claims(subject, json!({ "documents": documents }))
     }
 
-    /// Somebody with these grants for jobs, and none for documents.
+    /// Somebody with these grants for jobs, and none elsewhere.
     pub fn worker_with(&self, subject: &str, jobs: Value) -> User {
-        self.user_with_claims(subject, json!({}), jobs)
+        self.user_with_claims(subject, json!({ "jobs": jobs }))
     }
 
-    fn user_with_claims(&self, subject: &str, documents: Value, jobs: Value) -> User {
-        let token = token(json!({ "sub": subject, "documents": documents, "jobs": jobs, "exp": far_away() }));
+    /// A program with these grants for leases, and none elsewhere.
+    pub fn program_with(&self, subject: &str, leases: Value) -> User {
+        self.user_with_claims(subject, json!({ "leases": leases }))
+    }
+
+    fn user_with_claims(&self, subject: &str, mut claims: Value) -> User {
+        claims["sub"] = subject.into();
+        claims["exp"] = far_away().into();
+        let token = token(claims);
         User {
             router: self.router.clone(),
             headers: vec![("authorization".into(), format!("Bearer {token}"))],

@@ -7,6 +7,7 @@ mod audit;
 mod connections;
 mod harness;
 mod jobs;
+mod leases;
 mod matrix;
 mod openapi;
 mod ownership;

@@ -291,3 +291,101 @@ async fn a_job_that_one_has_no_grant_for_is_not_there() {
     }
     assert_eq!(bodies.len(), 1);
 }
+
+// --- leases of programs ---
+
+/// Every call about a lease, each with the lease id of the one that is held.
+fn lease_calls() -> Vec<Call> {
+    let nothing = |_| Value::Null;
+    vec![
+        ("look", Method::GET, "", nothing),
+        ("acquire again", Method::POST, "", nothing),
+        ("acquire", Method::POST, "", |_| json!({ "ttl_seconds": 60 })),
+        ("renew", Method::PUT, "", nothing),
+        ("cancel", Method::POST, "/cancel", nothing),
+        ("release", Method::DELETE, "", nothing),
+    ]
+}
+
+async fn lease_call(user: &User, (what, method, path, body): &Call, name: &str) -> Answer {
+    let body = body(1);
+    let body = (!body.is_null()).then(|| body.to_string());
+    let lease_id = if *what == "acquire" { "7c9e6679-7425-40de-944b-e07fc1f90ae7" } else { HELD };
+    user.and("lease-id", lease_id).call(method.clone(), &format!("/api/leases/{name}{path}"), body).await
+}
+
+/// What each call answers, by role: to the holder itself, and about another's lease, whose lease id got out.
+fn expected_of_lease(role: &str, what: &str, own: bool) -> (u16, &'static str) {
+    match (role, what, own) {
+        (_, "look", _) => (200, ""),
+        ("read", ..) => (403, "not_allowed"),
+        (_, "acquire", _) | (_, "acquire again", false) => (409, "held"),
+        (_, "acquire again" | "renew", true) => (200, ""),
+        (_, "cancel" | "release", true) => (204, ""),
+        (_, "renew" | "cancel" | "release", false) => (403, "not_holder"),
+        other => panic!("{other:?} is not in the table"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_role_on_every_call_with_its_own_and_anothers_lease() {
+    for role in ["read", "lock", "force"] {
+        for own in [true, false] {
+            for one in lease_calls() {
+                let house = House::new();
+                let user = house.program_with("user-a", json!({ "deploy/*": role }));
+                let owner = house.user(if own { "user-a" } else { "user-b" });
+                owner.post("/api/leases/deploy%2Feu", json!({ "lease_id": HELD })).await.ok();
+                let answer = lease_call(&user, &one, "deploy%2Feu").await;
+                let found = match answer.status.is_success() {
+                    true => (answer.status.as_u16(), String::new()),
+                    false => answer.code(),
+                };
+                let (status, code) = expected_of_lease(role, one.0, own);
+                let what = format!("{role} {} own: {own}: {:?}", one.0, answer.bytes);
+                assert_eq!(found, (status, code.to_owned()), "{what}");
+                if !own {
+                    let shown = String::from_utf8_lossy(&answer.bytes).into_owned();
+                    assert!(!shown.contains(HELD), "{what}");
+                    assert_eq!(
+                        owner.get("/api/leases/deploy%2Feu").await.ok()["held"]["holder"]["id"],
+                        "user-b",
+                        "{what}"
+                    );
+                }
+                house.end().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_one_has_no_grant_for_is_not_there() {
+    let house = House::new();
+    house.user("user-b").post("/api/leases/secret", json!({ "lease_id": HELD })).await.ok();
+    let outsiders = [
+        house.user_with("user-a", json!({ "*": "force" })),
+        house.worker_with("user-a", json!({ "*": "force" })),
+        house.program_with("user-a", json!({ "secre": "force", "secret/*": "force", "x*": "force" })),
+    ];
+    // What the absence of a lease looks like to somebody who may hold it.
+    let absent = house.user("user-c").and("lease-id", HELD).put("/api/leases/absent").await;
+    absent.refused(404, "lease_not_found");
+    for user in outsiders {
+        for one in lease_calls() {
+            for name in ["secret", "absent"] {
+                let answer = lease_call(&user, &one, name).await;
+                assert_eq!(
+                    (answer.status, &answer.bytes),
+                    (absent.status, &absent.bytes),
+                    "{} {name}",
+                    one.0
+                );
+                assert_eq!(answer.headers, absent.headers, "{} {name}", one.0);
+            }
+        }
+    }
+    for one in lease_calls() {
+        lease_call(&house.stranger(), &one, "secret").await.refused(401, "unauthenticated");
+    }
+}

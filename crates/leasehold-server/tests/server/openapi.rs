@@ -19,12 +19,14 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
     let expected = [
         "DELETE /api/documents/{roomId}/lock",
         "DELETE /api/documents/{roomId}/lock/request",
+        "DELETE /api/leases/{name}",
         "GET /api/audit",
         "GET /api/documents",
         "GET /api/documents/{roomId}/events",
         "GET /api/documents/{roomId}/lock",
         "GET /api/events",
         "GET /api/jobs/{collection}/{id}",
+        "GET /api/leases/{name}",
         "GET /healthz",
         "GET /metrics",
         "GET /readyz",
@@ -44,9 +46,12 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
         "POST /api/jobs/{collection}/{id}/refresh",
         "POST /api/jobs/{collection}/{id}/release",
         "POST /api/jobs/{collection}/{id}/reset",
+        "POST /api/leases/{name}",
+        "POST /api/leases/{name}/cancel",
         "POST /api/tickets",
         "PUT /api/documents/{roomId}/lock",
         "PUT /api/jobs/{collection}/{id}",
+        "PUT /api/leases/{name}",
     ];
     assert_eq!(calls, expected);
     assert_eq!(unresolved(&document, &document), [""; 0]);

@@ -14,6 +14,7 @@ use crate::harness::{Answer, House, User};
 
 const LOCK: &str = "/api/documents/minutes/lock";
 const JOB: &str = "/api/jobs/analyses/42";
+const LEASE: &str = "/api/leases/nightly";
 const MINE: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 const OTHER: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
@@ -102,7 +103,7 @@ impl Counted {
     }
 }
 
-/// Every request about a lock or a job is one call of the store, whatever comes of it: by tab, by lease id, by the wrong
+/// Every request about a lock, a job or a lease is one call of the store, whatever comes of it: by tab, by lease id, by the wrong
 /// caller, and where there is no lock.
 #[tokio::test(start_paused = true)]
 async fn each_request_is_one_call_of_the_store() {
@@ -217,6 +218,26 @@ async fn each_request_about_a_job_is_one_call_of_the_store() {
     for _ in 0..2 {
         counted.one("complete", worker.post(&path("complete"), done.clone()).await).ok();
     }
+    counted.house.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_about_a_lease_is_one_call_of_the_store() {
+    let counted = Counted::new();
+    let program = counted.house.program_with("cron-1", json!({ "*": "lock" })).and("lease-id", MINE);
+    let other = counted.house.program_with("cron-2", json!({ "*": "lock" })).and("lease-id", OTHER);
+    let cancel = format!("{LEASE}/cancel");
+    counted.one("look", program.get(LEASE).await).ok();
+    counted.one("renew of nothing", program.put(LEASE).await).refused(404, "lease_not_found");
+    counted.one("acquire", program.post(LEASE, Value::Null).await).ok();
+    counted.one("acquire again", program.post(LEASE, Value::Null).await).ok();
+    counted.one("acquire by another", other.post(LEASE, Value::Null).await).refused(409, "held");
+    counted.one("renew", program.put(LEASE).await).ok();
+    counted.one("renew by another", other.put(LEASE).await).refused(403, "not_holder");
+    counted.one("release by another", other.delete(LEASE).await).refused(403, "not_holder");
+    counted.one("cancel of nothing", other.post(&cancel, Value::Null).await).ok();
+    counted.one("release", program.delete(LEASE).await).ok();
+    counted.one("acquire of what is over", program.post(LEASE, Value::Null).await).refused(410, "lease_over");
     counted.house.end().await;
 }
 
