@@ -1,18 +1,20 @@
 //! `leasehold run`: a command that runs only while a lease is held, and is gone before another holder can get it.
 //!
-//! Three processes take part. The *supervisor* (this one) has the lease and decides. The *guardian* leads the command's
+//! Four processes take part. The *supervisor* (this one) has the lease and decides. The *guardian* leads the command's
 //! process group, starts the command and holds one end of a socket whose other end only the supervisor has: when that
-//! closes, or the deadline that it was told has passed, it kills the group. The *command* is killed by the kernel when
-//! the guardian dies, and by the supervisor, with all of its group. So either of the first two may be killed or stopped
-//! at any moment.
+//! closes, or the deadline that it was told has passed, it ends the command and all that came of it. The *second guardian*
+//! is in the group too, and kills it when the first has not. The *command* is killed by the kernel when the guardian dies,
+//! and by the supervisor, with all of its descendants. So any two of the first three may be killed or stopped at any moment.
 //!
 //! Nothing here writes to standard output: that is the command's.
 
 mod alarm;
 mod channel;
+mod descendants;
 mod guardian;
 mod plan;
 mod report;
+mod second;
 mod signals;
 mod supervisor;
 
@@ -96,6 +98,8 @@ enum Part {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Watches over the group as well.
+    Second,
     /// Becomes the command.
     Command {
         guardian: i32,
@@ -115,6 +119,7 @@ pub(crate) fn as_a_part() -> Option<ExitCode> {
     let out = Out::new(false);
     let ended = match Part::parse_from(std::env::args_os().skip(1)) {
         Part::Guardian { command } => guardian::guard(&command),
+        Part::Second => second::watch_too(),
         Part::Command { guardian, command } => guardian::become_command(guardian, &command, &out),
     };
     Some(ended.map_or_else(

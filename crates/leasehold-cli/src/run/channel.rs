@@ -1,17 +1,18 @@
 //! The words between the supervisor and the guardian, over a socket that no other process has an end of: each side learns at
 //! once that the other one is dead, however it died.
 //!
-//! The first message down carries the deadline, and the standard input that is the command's own (the guardian's is this
-//! socket). Every later one is a new deadline.
+//! The first message down to the guardian carries the deadline, the standard input that is the command's own (the guardian's
+//! is this socket) and the socket to the second guardian. Every later one is a new deadline, and so is every one to the
+//! second guardian. The two guardians say nothing to each other: they only learn that the other one is dead.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use leasehold_core::HolderTime;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, send, sendmsg,
+    SendFlags, recv, recvmsg, send, sendmsg,
 };
 use tokio::net::UnixStream;
 
@@ -55,11 +56,20 @@ impl Word {
     }
 }
 
-/// Sends the first message, with the standard input of this process.
-pub(super) fn send_first(socket: impl AsFd, deadline: HolderTime) -> io::Result<()> {
+/// What the guardian begins with.
+pub(super) struct First {
+    pub(super) deadline: HolderTime,
+    /// The standard input of the command.
+    pub(super) stdin: OwnedFd,
+    /// The socket to the second guardian.
+    pub(super) second: OwnedFd,
+}
+
+/// Sends the first message, with the standard input of this process and the guardian's socket to the second one.
+pub(super) fn send_first(socket: impl AsFd, deadline: HolderTime, second: BorrowedFd<'_>) -> io::Result<()> {
     let stdin = io::stdin();
-    let fds = [stdin.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let fds = [stdin.as_fd(), second];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
     rights.push(SendAncillaryMessage::ScmRights(&fds));
     let message = deadline.as_millis().to_le_bytes();
@@ -68,17 +78,18 @@ pub(super) fn send_first(socket: impl AsFd, deadline: HolderTime) -> io::Result<
 }
 
 /// Receives the first message; nothing if the supervisor is dead.
-pub(super) fn receive_first(socket: impl AsFd) -> io::Result<Option<(HolderTime, OwnedFd)>> {
+pub(super) fn receive_first(socket: impl AsFd) -> io::Result<Option<First>> {
     let mut message = [0; LENGTH];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let received =
         recvmsg(socket, &mut [IoSliceMut::new(&mut message)], &mut rights, RecvFlags::CMSG_CLOEXEC)?;
-    let stdin = rights.drain().find_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+    let fds = rights.drain().find_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next()?, fds.next()?)),
         _ => None,
     });
-    Ok(stdin.filter(|_| received.bytes == LENGTH).map(|stdin| (deadline(message), stdin)))
+    let whole = fds.filter(|_| received.bytes == LENGTH);
+    Ok(whole.map(|(stdin, second)| First { deadline: deadline(message), stdin, second }))
 }
 
 fn deadline(message: [u8; LENGTH]) -> HolderTime {
@@ -104,15 +115,36 @@ impl End {
         self.send(word.to_bytes());
     }
 
-    /// Tells a new deadline. If the other side does not listen, it goes by the last one.
-    pub(super) fn tell(&self, deadline: HolderTime) {
-        self.send(deadline.as_millis().to_le_bytes());
+    /// Tells a new deadline. Answers whether it is on its way: a side that was stopped for long takes nothing more, and
+    /// goes by what it has.
+    pub(super) fn tell(&self, deadline: HolderTime) -> bool {
+        self.send(deadline.as_millis().to_le_bytes())
     }
 
     /// Sends a message whole or not at all, without waiting. Past the runtime, which for a new socket does not know yet
     /// that it can be written to.
-    fn send(&self, message: [u8; LENGTH]) {
-        let _ = send(&self.socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    fn send(&self, message: [u8; LENGTH]) -> bool {
+        send(&self.socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok()
+    }
+
+    /// Completes when the other side is dead.
+    pub(super) async fn closed(&mut self) {
+        while self.message().await.is_some() {}
+    }
+
+    /// The last of the deadlines that have come and were not read yet. Past the runtime, which has not looked at the socket
+    /// while this process was stopped.
+    pub(super) fn latest_deadline(&mut self) -> Option<HolderTime> {
+        let mut latest = None;
+        while let Some(rest) = self.message.get_mut(self.filled..).filter(|rest| !rest.is_empty()) {
+            let Ok((read @ 1.., _)) = recv(&self.socket, rest, RecvFlags::DONTWAIT) else { break };
+            self.filled += read;
+            if self.filled == LENGTH {
+                self.filled = 0;
+                latest = Some(deadline(self.message));
+            }
+        }
+        latest
     }
 
     /// The next word; nothing when the guardian is dead.
@@ -151,9 +183,10 @@ mod tests {
     #[tokio::test]
     async fn words_deadlines_and_death_come_through() {
         let (down, up) = std::os::unix::net::UnixStream::pair().unwrap();
-        send_first(&down, HolderTime::from_millis(5)).unwrap();
-        let (deadline, _stdin) = receive_first(&up).unwrap().unwrap();
-        assert_eq!(deadline, HolderTime::from_millis(5));
+        let (other, _its_end) = std::os::unix::net::UnixStream::pair().unwrap();
+        send_first(&down, HolderTime::from_millis(5), other.as_fd()).unwrap();
+        let first = receive_first(&up).unwrap().unwrap();
+        assert_eq!(first.deadline, HolderTime::from_millis(5));
         let (mut down, mut up) = (End::new(down).unwrap(), End::new(up).unwrap());
         let words = [
             Word::Started(70_000),
@@ -169,6 +202,25 @@ mod tests {
         assert_eq!(up.deadline().await, Some(HolderTime::from_millis(1_234_567_890_123)));
         drop(up);
         assert_eq!(down.word().await, None);
+    }
+
+    /// A guardian that had been stopped and continued went by the deadline that it knew, and killed a command whose lease the
+    /// supervisor had renewed all the while.
+    #[tokio::test]
+    async fn the_newest_deadline_counts_for_a_guardian_that_was_stopped() {
+        let (down, up) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (down, mut up) = (End::new(down).unwrap(), End::new(up).unwrap());
+        assert_eq!(up.latest_deadline(), None);
+        for millis in [1_000, 2_000, 3_000] {
+            assert!(down.tell(HolderTime::from_millis(millis)));
+        }
+        assert_eq!(up.latest_deadline(), Some(HolderTime::from_millis(3_000)));
+        assert_eq!(up.latest_deadline(), None);
+        // One that never listens does not block the supervisor.
+        while down.tell(HolderTime::from_millis(4_000)) {}
+        drop(down);
+        assert_eq!(up.latest_deadline(), Some(HolderTime::from_millis(4_000)));
+        up.closed().await;
     }
 
     #[test]

@@ -1,29 +1,32 @@
-//! The guardian: leads the process group of the command, starts it, and kills the whole group, itself included, when the
-//! supervisor is dead or the deadline has passed. It never touches a process by its id, which might be another's by
-//! then: it only ever kills the group that it is in.
+//! The guardian: leads the process group of the command, starts it, and ends everything that came of it, itself included,
+//! when the supervisor or the second guardian is dead, or the deadline has passed. It never touches a process by an id that
+//! might be another's by then: it kills its own children, what they leave behind to it, and the group that it is in.
 
-use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use leasehold_core::HolderTime;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgrp, getpid, getppid,
-    kill_current_process_group, set_child_subreaper, set_parent_process_death_signal, wait, waitid,
+    Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, getppid, kill_current_process_group,
+    set_child_subreaper, set_parent_process_death_signal, wait,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::PART;
 use super::alarm::{Alarm, now};
-use super::channel::{End, Word, receive_first};
+use super::channel::{End, First, Word, receive_first};
+use super::descendants;
 use super::signals::Signals;
 use crate::Ending;
 use crate::out::Out;
+
+/// What a process says that has killed itself: nothing.
+pub(super) enum Killed {}
 
 /// The command cannot be run; the command was not found. As shells have it.
 const CANNOT_RUN: u8 = 126;
@@ -32,54 +35,75 @@ const NOT_FOUND: u8 = 127;
 /// Starts the command and watches over it. It ends with the group, unless the supervisor is gone before it begins.
 pub(super) fn guard(command: &[OsString]) -> Result<Ending> {
     if getpgrp() != getpid() {
-        bail!("this is a part of `leasehold run KEY -- COMMAND`, which starts it; it does not work alone");
+        bail!("this is a part of `leasehold run NAME -- COMMAND`, which starts it; it does not work alone");
     }
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let Some((deadline, stdin)) = receive_first(&socket)?.filter(|(deadline, _)| now() < *deadline) else {
+    let Some(first) = receive_first(&socket)?.filter(|first| now() < first.deadline) else {
         return Ok(Ending::Done);
     };
     // Processes whose parent ends become children of this one, which so knows when the last of them is gone.
     set_child_subreaper(Some(getpid()))?;
     // On this thread: the kernel takes the end of the thread that started the command for the end of the guardian.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match runtime.block_on(watch(socket, deadline, stdin, command))? {}
+    match runtime.block_on(watch(socket, first, command))? {}
 }
 
-async fn watch(
-    socket: UnixStream,
-    mut deadline: HolderTime,
-    stdin: OwnedFd,
-    command: &[OsString],
-) -> Result<Infallible> {
-    let (mut socket, alarm) = (End::new(socket)?, Alarm::new()?);
+async fn watch(socket: UnixStream, first: First, command: &[OsString]) -> Result<Killed> {
+    let First { mut deadline, stdin, second } = first;
+    let (mut socket, mut second, alarm) = (End::new(socket)?, End::new(second.into())?, Alarm::new()?);
     let mut signals = Signals::outlive()?;
     let mut ended = signal(SignalKind::child())?;
     let mut group = Group::start(stdin, command).context("cannot start the command")?;
     socket.say(Word::Started(group.command.as_raw_nonzero().get().unsigned_abs()));
     loop {
         if now() >= deadline {
-            kill_group();
+            // This process may have been stopped while the supervisor renewed the lease.
+            match socket.latest_deadline().filter(|told| now() < *told) {
+                Some(told) => deadline = told,
+                None => return Ok(end_everything()),
+            }
         }
         tokio::select! {
             biased;
             told = socket.deadline() => match told {
                 Some(told) => deadline = told,
                 // The supervisor is dead.
-                None => kill_group(),
+                None => return Ok(end_everything()),
             },
+            // The second guardian is dead.
+            () = second.closed() => return Ok(end_everything()),
             rung = alarm.ring_at(deadline) => rung?,
             _ = ended.recv() => group.reap(&socket),
-            // Whatever it is, the command has it as well.
-            signal = signals.next() => if signal == Signal::TTIN || signal == Signal::TTOU {
-                socket.say(Word::WantsTerminal);
+            // Whatever it is, the command has it as well; what has left the group has not.
+            signal = signals.next() => match signal {
+                Signal::TTIN | Signal::TTOU => socket.say(Word::WantsTerminal),
+                Signal::TERM if group.ended => descendants::terminate_outside_the_group(),
+                _ => {}
             },
         }
     }
 }
 
-fn kill_group() {
+/// How long ending the descendants one generation after the other may take. The group is killed after that in any case.
+pub(super) const SWEEP: Duration = Duration::from_millis(100);
+
+/// The longest pause between two looks for another generation.
+const GENERATION: Duration = Duration::from_millis(1);
+
+/// Ends the command and all that it has started, also what has left the group, and then this process.
+fn end_everything() -> Killed {
+    let until = now() + SWEEP;
+    while descendants::end_some() && now() < until {
+        std::thread::sleep(GENERATION);
+    }
+    kill_group()
+}
+
+/// Kills the group that this process is in.
+pub(super) fn kill_group() -> Killed {
     // It cannot fail: a process may always signal its own group, and this one is in it.
     let _ = kill_current_process_group(Signal::KILL);
+    std::process::abort()
 }
 
 /// The group as its leader sees it.
@@ -113,7 +137,7 @@ impl Group {
                 code = Some(exit_code(status));
             }
         }
-        let leftovers = is_anybody_left();
+        let leftovers = descendants::is_any_left();
         if let Some(code) = code {
             socket.say(Word::Ended { code, leftovers });
         } else if self.ended && !leftovers && !self.all_gone {
@@ -121,12 +145,6 @@ impl Group {
         }
         self.all_gone = self.ended && !leftovers;
     }
-}
-
-/// Whether this process has children in its group.
-fn is_anybody_left() -> bool {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::Pgid(Some(getpid())), look).is_ok()
 }
 
 /// The exit code of a process; as in shells, 128 more than the signal that ended it.

@@ -1,6 +1,6 @@
 //! The supervisor: holds the lease, passes signals on, and sees to it that the command is gone before the lease is.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
@@ -10,11 +10,16 @@ use leasehold_client::{Guard, Lease, Lost};
 use leasehold_core::HolderTime;
 use leasehold_core::time::whole_millis;
 use leasehold_store::clock::unix_millis;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper, waitpgid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group,
+    set_child_subreaper, waitid, waitpgid,
+};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Args;
 use super::alarm::{Alarm, now};
 use super::channel::{End, Word, send_first};
+use super::descendants;
 use super::guardian::itself;
 use super::plan::{Plan, Step};
 use super::report::Report;
@@ -66,6 +71,7 @@ async fn supervise(
 ) -> Result<Outcome> {
     let (gone, mut plan) = (lease.token(), Plan::new(args.grace));
     let (mut started, mut code, mut lost) = (false, None, None);
+    let mut child_changed = signal(SignalKind::child())?;
     loop {
         let look_at = match plan.next(now(), left(lease)) {
             Step::Kill => break,
@@ -76,10 +82,12 @@ async fn supervise(
             }
             Step::Wait(until) => until,
         };
+        group.continue_guardians();
         group.tell_deadline(lease);
         tokio::select! {
             biased;
             () = gone.cancelled() => {}
+            _ = child_changed.recv() => {}
             rung = group.alarm.ring_at(look_at) => rung?,
             word = group.socket.word() => match word {
                 Some(Word::Started(pid)) => {
@@ -137,11 +145,15 @@ async fn give_back(guard: Guard, ended: &Result<Outcome>, report: &Report) {
     }
 }
 
-/// The command, its guardian and everything else in their process group. Its id is that of the guardian, which is not
+/// The command, its guardians and everything else in their process group. Its id is that of the guardian, which is not
 /// waited for before the group is killed: so long, no other group can have it.
 struct Group {
     id: Pid,
     socket: End,
+    second: Pid,
+    second_socket: End,
+    /// Children that this process had before: it may have been a shell that started something in the background.
+    before: Vec<Pid>,
     alarm: Alarm,
     /// The guardian died by our hand, and so did everybody else.
     killed: bool,
@@ -150,25 +162,51 @@ struct Group {
 }
 
 impl Group {
-    /// Starts the guardian, which starts the command.
+    /// Starts the guardians; the first one starts the command once it has heard its deadline, when both are there.
     fn start(args: &Args, lease: &Lease) -> Result<Self> {
-        // A process of the group that loses its parent becomes a child of this one, which so knows when all are gone.
+        let before = descendants::children();
+        // A process that loses its parent becomes a child of this one, which so knows when all are gone.
         set_child_subreaper(Some(getpid()))?;
         let (alarm, (ours, theirs)) = (Alarm::new()?, UnixStream::pair()?);
+        let id = Self::start_guardian(args, lease, theirs.into())?;
+        let ((first_end, second_end), (ours_too, theirs_too)) = (UnixStream::pair()?, UnixStream::pair()?);
+        let second = itself("second")
+            .stdin(OwnedFd::from(theirs_too))
+            .stdout(OwnedFd::from(second_end))
+            .process_group(id.as_raw_nonzero().get())
+            .spawn()
+            .context("cannot start the second guardian of the command")?;
         let deadline = now() + lease.time_left();
-        send_first(&ours, deadline)?;
+        let second_socket = End::new(ours_too)?;
+        second_socket.tell(deadline);
+        send_first(&ours, deadline, first_end.as_fd())?;
+        let (second, socket, told) = (Pid::from_child(&second), End::new(ours)?, Some(deadline));
+        Ok(Self { id, socket, second, second_socket, before, alarm, killed: false, told })
+    }
+
+    fn start_guardian(args: &Args, lease: &Lease, socket: OwnedFd) -> Result<Pid> {
         let guardian = itself("guardian")
             .arg("--")
             .args(&args.command)
             .env("LEASEHOLD_KEY", lease.key().as_str())
             .env("LEASEHOLD_FENCE", lease.fence().get().to_string())
             .env("LEASEHOLD_DEADLINE", wall_clock(lease.time_left()))
-            .stdin(OwnedFd::from(theirs))
+            .stdin(socket)
             .process_group(0)
             .spawn()
             .context("cannot start the guardian of the command")?;
-        let id = i32::try_from(guardian.id()).ok().and_then(Pid::from_raw).context("no process id")?;
-        Ok(Self { id, socket: End::new(ours)?, alarm, killed: false, told: Some(deadline) })
+        Ok(Pid::from_child(&guardian))
+    }
+
+    /// Continues a guardian that was stopped, alone or with the whole group: it could not report how the command ended.
+    /// The command itself stays stopped, and keeps its lease.
+    fn continue_guardians(&self) {
+        for guardian in [self.id, self.second] {
+            let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            if matches!(waitid(WaitId::Pid(guardian), look), Ok(Some(_))) {
+                let _ = kill_process(guardian, Signal::CONT);
+            }
+        }
     }
 
     /// Asks everybody to end; those that are stopped, too.
@@ -189,20 +227,23 @@ impl Group {
         let _ = kill_process_group(self.id, signal);
     }
 
-    /// Keeps the guardian up to date.
+    /// Keeps the guardians up to date.
     fn tell_deadline(&mut self, lease: &Lease) {
         let deadline = now() + lease.time_left();
         if self.told != Some(deadline) {
-            self.socket.tell(deadline);
-            self.told = Some(deadline);
+            let told = [self.socket.tell(deadline), self.second_socket.tell(deadline)];
+            self.told = told.iter().all(|told| *told).then_some(deadline);
         }
     }
 
-    /// Kills what is left of the group, and waits until nothing is.
+    /// Kills what is left of the command: its group, and what has left the group. Waits until nothing is left.
     async fn end(mut self, report: &Report) {
         self.kill();
-        let id = self.id;
-        let mut waiting = tokio::task::spawn_blocking(move || while !all_gone(id) {});
+        let (id, before) = (self.id, std::mem::take(&mut self.before));
+        let mut waiting = tokio::task::spawn_blocking(move || {
+            descendants::end_all_but(&before);
+            while !all_gone(id) {}
+        });
         if tokio::time::timeout(SLOW_DEATH, &mut waiting).await.is_err() {
             report.warning("some processes of the command cannot be killed; waiting for their end");
             let _ = waiting.await;

@@ -18,6 +18,8 @@ mod project;
 mod run;
 #[cfg(target_os = "linux")]
 mod run_on_a_server;
+#[cfg(target_os = "linux")]
+mod run_worst_days;
 mod serve;
 mod support;
 mod watch;

@@ -60,13 +60,14 @@ pub fn send(pid: i32, signal: Signal) {
 
 /// The guardian of a supervisor.
 pub fn guardian_of(supervisor: &Child) -> i32 {
-    let pid = supervisor.id();
-    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
-    wait_for("the guardian", || {
-        let tasks = std::fs::read_dir(&tasks).ok()?;
-        let children = tasks.flatten().map(|task| read(&task.path().join("children"))).collect::<String>();
-        children.split_whitespace().next().map(|child| child.parse().unwrap())
-    })
+    wait_for("the guardian", || children_of(supervisor).first().copied())
+}
+
+/// The children of a process, in the order in which they were started.
+pub fn children_of(process: &Child) -> Vec<i32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.id())) else { return Vec::new() };
+    let children = tasks.flatten().map(|task| read(&task.path().join("children"))).collect::<String>();
+    children.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
 
 // The life of one command.
@@ -365,7 +366,11 @@ fn nanos() -> u64 {
 
 /// Makes `run` start a worker, as a child of a child that ignores SIGTERM as it does itself.
 pub fn worker(run: &mut Command, name: &str) -> Supervised {
-    let script = "trap '' TERM; \"$0\" --exact run::a_worker_for_the_tests_below > /dev/null & wait";
+    worker_by(run, name, "trap '' TERM; \"$0\" --exact run::a_worker_for_the_tests_below > /dev/null & wait")
+}
+
+/// The same by another script, whose `$0` is the worker.
+pub fn worker_by(run: &mut Command, name: &str, script: &str) -> Supervised {
     let itself = std::env::current_exe().unwrap();
     let log = run.get_current_dir().unwrap().join(format!("{name}.err"));
     run.env(WORKER, name).args(["--", "sh", "-c", script]).arg(itself);
@@ -388,7 +393,7 @@ pub struct Alive {
     pub pid: i32,
     from: u64,
     to: u64,
-    looks: usize,
+    pub looks: usize,
     ended: bool,
 }
 
@@ -434,7 +439,7 @@ fn says_lost(folder: &TempDir, because: &str) {
     assert_eq!((lost.len(), lost[0].contains(because)), (1, true), "{said}");
 }
 
-const SHORT_TTL: Duration = Duration::from_secs(2);
+pub const SHORT_TTL: Duration = Duration::from_secs(2);
 
 /// A server whose leases are short.
 fn server(folder: &TempDir) -> Server {
@@ -491,7 +496,7 @@ fn no_two_commands_at_once_when_the_supervisor_is_killed() {
 }
 
 /// The commands of the tests that need no server.
-fn in_a_file(folder: &TempDir, more: &[&str]) -> Command {
+pub fn in_a_file(folder: &TempDir, more: &[&str]) -> Command {
     command(folder.path(), &[&["run", "run/x", "--json", "--ttl", "2s"], more].concat())
 }
 
