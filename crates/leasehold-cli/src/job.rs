@@ -10,8 +10,9 @@ mod show;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use leasehold_client::{Claim, Created, Error, Fence, HttpClient, JobId, Jobs, Leasehold, Lost};
-use leasehold_core::wire::jobs::{text_of, value_of};
+use leasehold_core::Json;
 use leasehold_store::StoreUrl;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::connection::{Connection, Which, variable};
@@ -83,7 +84,7 @@ pub(crate) fn run(command: &Command, out: &Out) -> Result<Ending> {
 
 async fn create(args: &Create, jobs: &Jobs, out: &Out) -> Result<Ending> {
     let created =
-        jobs.create(args.id.as_str(), &normal(&args.payload), args.max_attempts).await.map_err(bare)?;
+        jobs.create(args.id.as_str(), &args.payload, args.max_attempts).await.map_err(bare)?;
     let is_new = created == Created::New;
     if out.is_json() {
         tell(out, "created", &args.id, json!({ "new": is_new }));
@@ -168,11 +169,6 @@ impl Attempt {
     }
 }
 
-/// A text in the one form that it has on every store and server.
-fn normal(text: &str) -> String {
-    text_of(&value_of(text))
-}
-
 /// An error as `Connection` and the exit codes know it.
 fn bare(error: Error) -> anyhow::Error {
     match error {
@@ -182,12 +178,27 @@ fn bare(error: Error) -> anyhow::Error {
 }
 
 /// What happened to a job, as one object: `fields`, with `event` and `job` before them.
-fn tell(out: &Out, event: &str, id: &JobId, fields: Value) {
-    let mut object = json!({ "event": event, "job": id.as_str() });
-    if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
-        object.extend(fields);
-    }
-    out.value(&object);
+fn tell(out: &Out, event: &str, id: &JobId, fields: impl Serialize) {
+    out.value(&Happened { event, job: id.as_str(), fields });
+}
+
+#[derive(Serialize)]
+struct Happened<'a, F> {
+    event: &'a str,
+    job: &'a str,
+    #[serde(flatten)]
+    fields: F,
+}
+
+/// The fields of a job. Payload and result are apart from the rest, because a `Value` would round their numbers.
+#[derive(Serialize)]
+struct JobFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Json>,
+    #[serde(flatten)]
+    rest: Value,
 }
 
 /// Says that an attempt is not (any more) the caller's; other errors stay errors.

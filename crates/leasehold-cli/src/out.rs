@@ -7,6 +7,7 @@ use std::time::Duration;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use leasehold_core::RoomId;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Where a command's answers go.
@@ -35,8 +36,8 @@ impl Out {
     }
 
     /// One JSON value on a line of its own.
-    pub(crate) fn value(&self, value: &Value) {
-        self.say(&value.to_string());
+    pub(crate) fn value(&self, value: &impl Serialize) {
+        self.say(&serde_json::to_string(value).unwrap_or_default());
     }
 
     /// Good news.

@@ -102,9 +102,10 @@ fn key(id: &str) -> Result<Key, Error> {
 }
 
 impl Jobs {
-    /// Makes a job. The same id with another payload is refused: it would be another job.
+    /// Makes a job. The same id with another payload is refused: it would be another job. JSON is kept in one form, without
+    /// spaces and with its keys in order; numbers keep their digits, and text that is no JSON stays as it is.
     pub async fn create(&self, id: &str, payload: &str, max_attempts: Option<u32>) -> Result<Created, Error> {
-        let call = JobCall::Create { payload: JobText::parse(payload)?, max_attempts };
+        let call = JobCall::Create { payload: JobText::value(payload)?, max_attempts };
         match self.call(&key(id)?, call).await? {
             JobReply::Created => Ok(Created::New),
             JobReply::Exists => Ok(Created::Before),
@@ -169,7 +170,7 @@ impl Jobs {
             done = work(lease, payload) => done,
         };
         let (error, retryable) = match done {
-            Ok(result) => match JobText::parse(&result) {
+            Ok(result) => match JobText::value(&result) {
                 Ok(_) => {
                     guard.complete(&result).await?;
                     return Ok(JobRun::Done { result });
@@ -264,7 +265,7 @@ impl Jobs {
 
     /// The job is done. All later calls for it get this result.
     pub async fn complete(&self, id: &str, claim: Claim, result: &str) -> Result<(), Error> {
-        let call = JobCall::Complete { claim, result: JobText::parse(result)? };
+        let call = JobCall::Complete { claim, result: JobText::value(result)? };
         match self.call(&key(id)?, call).await? {
             JobReply::Completed => Ok(()),
             other => Err(refused(id, other)),

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::event::Event;
+use crate::json::{Json, JsonError};
 use crate::lease::{self, Bid, Claim, Command, Context, Decision, Held, Lease, LossReason, Outcome, Slot};
 use crate::name::{Fence, Invalid, Key, LeaseId, Owner};
 use crate::time::{StoreTime, Ttl};
@@ -14,7 +15,7 @@ use crate::time::{StoreTime, Ttl};
 /// How long a finished job is kept, so that a late copy of its task finds out that nothing is left to be done.
 pub const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// A payload, a result or an error. Usually JSON; here it is only text.
+/// A payload, a result or an error, as text. A payload or a result stands for a JSON value: [`Json::of_text`].
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct JobText(Box<str>);
 
@@ -22,7 +23,20 @@ impl JobText {
     /// The longest text, in bytes.
     pub const MAX_BYTES: usize = 64 * 1024;
 
-    /// Takes the text, if every store can keep it.
+    /// A payload or a result in the one form that it has on every store: JSON as [`Json`] writes it, and text that is no
+    /// JSON as it is. JSON that has a key twice is refused.
+    pub fn value(text: &str) -> Result<Self, Invalid> {
+        match Json::parse(text) {
+            Ok(json) => Self::parse(&json.to_text()),
+            Err(JsonError::NotJson) => Self::parse(text),
+            Err(error) => {
+                let fix = "or send it as a JSON string, if it is meant as text";
+                Err(Invalid::new("job value", "(not shown)", error.to_string(), fix))
+            }
+        }
+    }
+
+    /// Takes the text as it is, if every store can keep it.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text.contains('\0') {
             let rule = "it holds a NUL character, which databases cannot keep in a text";
@@ -46,6 +60,11 @@ impl JobText {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether both texts stand for the same JSON value, in whatever form they were stored.
+    pub fn is_same_value(&self, other: &Self) -> bool {
+        self == other || Json::of_text(&self.0) == Json::of_text(&other.0)
     }
 }
 
@@ -334,7 +353,7 @@ impl Step<'_> {
 
     fn create(&mut self, payload: &JobText, max_attempts: Option<u32>) -> JobOutcome {
         match &self.record.job {
-            Some(job) if job.payload == *payload => JobOutcome::Exists,
+            Some(job) if job.payload.is_same_value(payload) => JobOutcome::Exists,
             Some(_) => JobOutcome::Differs,
             None => {
                 self.record.job = Some(Job::new(payload.clone(), max_attempts, self.context.now));
@@ -406,7 +425,9 @@ impl Step<'_> {
                 self.set_status(Status::Ready { result: result.clone(), by });
                 JobOutcome::Completed
             }
-            Ended::Before(Status::Ready { result: kept, .. }) if kept == *result => JobOutcome::Completed,
+            Ended::Before(Status::Ready { result: kept, .. }) if kept.is_same_value(result) => {
+                JobOutcome::Completed
+            }
             Ended::Before(_) => contradicted(),
             Ended::Not(refusal) => refusal,
         }

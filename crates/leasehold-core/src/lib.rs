@@ -12,6 +12,7 @@ pub mod backoff;
 pub mod event;
 pub mod holder;
 pub mod job;
+pub mod json;
 pub mod lease;
 pub mod name;
 pub mod time;
@@ -21,6 +22,7 @@ pub use backoff::{Backoff, Retries, RetryPolicy};
 pub use event::{EndReason, Event, EventKind, Position, Published, Seq};
 pub use holder::{Keeper, Lost};
 pub use job::{Job, JobCommand, JobOutcome};
+pub use json::{Json, JsonError};
 pub use lease::{
     Claim, Command, Context, Decision, Held, Lease, OnSilence, Outcome, Proof, Right, Slot, decide,
 };

@@ -10,6 +10,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::wire::Secret;
+use leasehold_core::wire::jobs::JSON_REFUSED;
 use leasehold_core::{Fence, JobId, LeaseId, LeaseName, RoomId, TabId};
 use serde::de::DeserializeOwned;
 
@@ -256,10 +257,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
         let place = format!("line {}, column {}", error.line(), error.column());
         let words = error.to_string();
-        let names_a_field = ["missing field", "unknown field", "duplicate field"]
+        let names_a_field = ["missing field", "unknown field", "duplicate field", JSON_REFUSED]
             .iter()
             .any(|start| words.starts_with(start));
-        // Where it is wrong is told, what stands there is not: it may be a secret.
+        // The answer says where the body is wrong, and does not repeat the value: it may be a secret.
         let what = match error.classify() {
             serde_json::error::Category::Data if names_a_field => words,
             serde_json::error::Category::Data => {

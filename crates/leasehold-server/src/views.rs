@@ -13,10 +13,10 @@ use leasehold_core::wire::documents::{
     LockView, UnlockReason,
 };
 use leasehold_core::wire::jobs::{
-    JobFinished, JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus, value_of,
+    JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus,
 };
 use leasehold_core::wire::leases::{LeaseGrant, LeaseHold, LeaseState};
-use leasehold_core::{JobId, LeaseId, LeaseName, Meta, Owner, RoomId, Slot, StoreTime};
+use leasehold_core::{JobId, Json, LeaseId, LeaseName, Meta, Owner, RoomId, Slot, StoreTime};
 
 use crate::App;
 use crate::caller::{Caller, shown_name};
@@ -220,14 +220,17 @@ fn tell_end(view: &mut DocumentEvent, because: &EndReason) {
 
 /// A job as the caller may see it. The lease in the record, if any, is live.
 pub(crate) fn job_state(id: &JobId, job: &Job, slot: &Slot, caller: &Caller, moment: Moment) -> JobState {
+    let Finished { result, error, finished_by } = finished(job);
     JobState {
         collection: id.collection().to_owned(),
         id: id.id().to_owned(),
         status: job_status(job, slot),
-        payload: value_of(job.payload.as_str()),
+        payload: Json::of_text(job.payload.as_str()),
         attempts: job.attempts,
         max_attempts: job.max_attempts,
-        finished: job_finished(job),
+        result,
+        error,
+        finished_by,
         held: slot.lease.as_ref().map(|lease| held(&lease::Held::from(lease), caller, moment)),
     }
 }
@@ -242,17 +245,25 @@ fn job_status(job: &Job, slot: &Slot) -> JobStatus {
     }
 }
 
-fn job_finished(job: &Job) -> JobFinished {
+/// The result or the error of a job.
+#[derive(Default)]
+struct Finished {
+    result: Option<Json>,
+    error: Option<String>,
+    finished_by: Option<u64>,
+}
+
+fn finished(job: &Job) -> Finished {
     match &job.status {
-        Status::Queued => JobFinished::default(),
+        Status::Queued => Finished::default(),
         Status::Ready { result, by } => {
-            JobFinished { result: Some(value_of(result.as_str())), error: None, finished_by: Some(by.get()) }
+            let result = Some(Json::of_text(result.as_str()));
+            Finished { result, error: None, finished_by: Some(by.get()) }
         }
-        Status::Failed { error, by } => JobFinished {
-            result: None,
-            error: Some(error.as_str().to_owned()),
-            finished_by: by.map(leasehold_core::Fence::get),
-        },
+        Status::Failed { error, by } => {
+            let error = Some(error.as_str().to_owned());
+            Finished { result: None, error, finished_by: by.map(leasehold_core::Fence::get) }
+        }
     }
 }
 
@@ -265,7 +276,7 @@ pub(crate) fn job_granted(lease: &Lease, job: &Job, recovered: bool, moment: Mom
         attempt: job.attempts,
         max_attempts: job.max_attempts,
         recovered,
-        payload: value_of(job.payload.as_str()),
+        payload: Json::of_text(job.payload.as_str()),
     }
 }
 
@@ -277,11 +288,14 @@ pub(crate) fn job_refused(
     moment: Moment,
 ) -> JobRefused {
     let lease = record.slot.lease.as_ref();
+    let Finished { result, error, finished_by } = finished(job);
     JobRefused {
         acquired: false,
         reason,
         status: job_status(job, &record.slot),
-        finished: job_finished(job),
+        result,
+        error,
+        finished_by,
         held: lease.map(|lease| held(&lease::Held::from(lease), caller, moment)),
     }
 }

@@ -50,7 +50,8 @@ struct Worker {
 struct Task {
     #[serde(rename = "analysisId")]
     analysis_id: String,
-    payload: Option<serde_json::Value>,
+    /// As text: a number in it keeps its digits.
+    payload: Option<Box<serde_json::value::RawValue>>,
 }
 
 #[tokio::main]
@@ -123,7 +124,7 @@ async fn analysis(State(worker): State<Arc<Worker>>, body: Bytes) -> Response {
 fn read(body: &[u8]) -> Result<(JobId, Option<String>)> {
     let task: Task =
         serde_json::from_slice(body).context("a task is {\"analysisId\": \"42\", \"payload\": …}")?;
-    Ok((JobId::new("analyses", &task.analysis_id)?, task.payload.map(|payload| payload.to_string())))
+    Ok((JobId::new("analyses", &task.analysis_id)?, task.payload.map(|payload| payload.get().to_owned())))
 }
 
 fn nonsense(why: &str) -> Response {

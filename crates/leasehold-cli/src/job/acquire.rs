@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use leasehold_client::{AcquireOptions, Claim, Finished, Held, JobAttempt, JobGuard, JobId, Jobs};
+use leasehold_core::Json;
 use leasehold_core::time::whole_millis;
-use leasehold_core::wire::jobs::value_of;
 use serde_json::{Value, json};
 
-use super::{Place, bare, tell};
+use super::{JobFields, Place, bare, tell};
 use crate::Ending;
 use crate::acquire::SecretFile;
 use crate::out::{Out, duration, one_line};
@@ -65,7 +65,7 @@ impl Args {
             attempt: guard.attempt(),
             is_recovered: guard.is_recovered(),
             left: whole_millis(guard.time_left()),
-            payload: value_of(guard.payload()),
+            payload: Json::of_text(guard.payload()),
             claim: guard.into_claim(),
         };
         let Err(error) = self.hand_out(&begun, file, out) else { return Ok(Ending::Done) };
@@ -94,17 +94,17 @@ impl Args {
     }
 
     fn tell(&self, begun: &Begun, lease_id: &str, out: &Out) {
-        let mut shown = json!({ "fence": begun.claim.fence.get(), "attempt": begun.attempt,
-            "recovered": begun.is_recovered, "stop_after_ms": begun.left, "payload": begun.payload });
-        if let (Some(shown), None) = (shown.as_object_mut(), &self.lease_id_file) {
-            shown.insert("lease_id".into(), lease_id.into());
+        let mut rest = json!({ "fence": begun.claim.fence.get(), "attempt": begun.attempt,
+            "recovered": begun.is_recovered, "stop_after_ms": begun.left });
+        if let (Some(rest), None) = (rest.as_object_mut(), &self.lease_id_file) {
+            rest.insert("lease_id".into(), lease_id.into());
         }
-        tell(out, "acquired", &self.id, shown);
+        tell(out, "acquired", &self.id, JobFields { payload: Some(begun.payload.clone()), result: None, rest });
     }
 
     fn say(&self, begun: &Begun, lease_id: &str, out: &Out) {
         out.good(&format!("{} is yours to do, with fence {}", self.id, begun.claim.fence));
-        out.fact("payload", &one_line(&begun.payload.to_string()));
+        out.fact("payload", &one_line(begun.payload.as_str()));
         let vanished = if begun.is_recovered { ", the one before it vanished" } else { "" };
         out.fact("attempt", &format!("{}{vanished}", begun.attempt));
         out.fact("stop after", &format!("{}, unless you refresh it", duration(begun.left)));
@@ -125,7 +125,7 @@ struct Begun {
     is_recovered: bool,
     /// How long it lasts without a refresh, in milliseconds.
     left: u64,
-    payload: Value,
+    payload: Json,
 }
 
 /// Reports that another worker holds the job.
@@ -151,13 +151,14 @@ pub(super) fn holder(held: &Held) -> Value {
 fn already_finished(id: &JobId, finished: &Finished, out: &Out) -> Ending {
     let (fields, words) = match finished {
         Finished::Ready { result } => {
-            let result = value_of(result);
-            let words = format!("{id} is done already: {}", one_line(&result.to_string()));
-            (json!({ "status": "READY", "result": result }), words)
+            let result = Json::of_text(result);
+            let words = format!("{id} is done already: {}", one_line(result.as_str()));
+            (JobFields { payload: None, result: Some(result), rest: json!({ "status": "READY" }) }, words)
         }
         Finished::Failed { error } => {
             let words = format!("{id} has failed already: {}", one_line(error));
-            (json!({ "status": "FAILED", "error": error }), words)
+            let rest = json!({ "status": "FAILED", "error": error });
+            (JobFields { payload: None, result: None, rest }, words)
         }
     };
     if out.is_json() {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use leasehold_core::time::whole_millis;
 use serde_json::json;
 
-use super::{Attempt, lost, normal, tell};
+use super::{Attempt, lost, tell};
 use crate::Ending;
 use crate::out::{Out, duration};
 use crate::try_key::duration_arg;
@@ -50,7 +50,7 @@ impl Complete {
     pub(super) fn run(&self, out: &Out) -> Result<Ending> {
         let (id, claim) = (&self.attempt.id, self.attempt.claim()?);
         self.attempt.place.run(async |jobs| {
-            match jobs.complete(id.as_str(), claim, &normal(&self.result)).await {
+            match jobs.complete(id.as_str(), claim, &self.result).await {
                 Ok(()) => {
                     said(out, "completed", id, &format!("{id} is done"));
                     Ok(Ending::Done)

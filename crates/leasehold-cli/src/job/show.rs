@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use leasehold_client::{Error, JobId, JobLook, Jobs};
+use leasehold_core::Json;
 use leasehold_core::job::Status;
 use leasehold_core::time::whole_millis;
-use leasehold_core::wire::jobs::value_of;
 use serde_json::{Value, json};
 
 use super::acquire::holder;
-use super::bare;
+use super::{JobFields, bare};
 use crate::Ending;
 use crate::out::{Out, duration, one_line};
 
@@ -23,16 +23,17 @@ pub(super) async fn run(id: &JobId, jobs: &Jobs, out: &Out) -> Result<Ending> {
     Ok(Ending::Done)
 }
 
-fn object(id: &JobId, look: &JobLook) -> Value {
-    let mut object = json!({ "job": id.as_str(), "status": word(look), "payload": value_of(&look.payload),
+fn object(id: &JobId, look: &JobLook) -> JobFields {
+    let mut rest = json!({ "job": id.as_str(), "status": word(look),
         "attempts": look.attempts, "max_attempts": look.max_attempts });
     let mut add = |name: &str, value: Value| {
-        object.as_object_mut().and_then(|object| object.insert(name.into(), value))
+        rest.as_object_mut().and_then(|rest| rest.insert(name.into(), value));
     };
+    let mut kept = None;
     match &look.status {
         Status::Queued => {}
         Status::Ready { result, by } => {
-            add("result", value_of(result.as_str()));
+            kept = Some(Json::of_text(result.as_str()));
             add("finished_by", json!(by.get()));
         }
         Status::Failed { error, by } => {
@@ -43,7 +44,7 @@ fn object(id: &JobId, look: &JobLook) -> Value {
     if let Some(held) = &look.held {
         add("held", holder(held));
     }
-    object
+    JobFields { payload: Some(Json::of_text(&look.payload)), result: kept, rest }
 }
 
 fn word(look: &JobLook) -> &'static str {
@@ -62,12 +63,12 @@ fn show(id: &JobId, look: &JobLook, out: &Out) {
         Status::Ready { .. } => out.good(&format!("{id} is READY")),
         Status::Failed { .. } => out.bad(&format!("{id} is FAILED")),
     }
-    out.fact("payload", &one_line(&value_of(&look.payload).to_string()));
+    out.fact("payload", &one_line(Json::of_text(&look.payload).as_str()));
     let most = look.max_attempts.map(|most| format!(" of at most {most}")).unwrap_or_default();
     out.fact("attempts", &format!("{}{most}", look.attempts));
     match &look.status {
         Status::Queued => {}
-        Status::Ready { result, .. } => out.fact("result", &one_line(&value_of(result.as_str()).to_string())),
+        Status::Ready { result, .. } => out.fact("result", &one_line(Json::of_text(result.as_str()).as_str())),
         Status::Failed { error, .. } => out.fact("error", &one_line(error.as_str())),
     }
     if let Some(held) = &look.held {

@@ -4,9 +4,8 @@ use leasehold_core::wire::jobs::{
     AcquireJob, CompleteJob, CreateJob, FailJob, JobAcquired, JobFailed, JobHold, JobState, RefreshJob,
     ReleaseJob,
 };
-use leasehold_core::{JobId, LeaseId, Ttl};
+use leasehold_core::{JobId, Json, LeaseId, Ttl};
 use reqwest::{Method, Url};
-use serde_json::Value;
 
 use super::{Error, HttpClient, in_seconds, secret};
 use crate::backend::Claim;
@@ -16,7 +15,7 @@ impl HttpClient {
     pub async fn create_job(
         &self,
         job: &JobId,
-        payload: Value,
+        payload: Json,
         max_attempts: Option<u32>,
     ) -> Result<(bool, JobState), Error> {
         let body = CreateJob { payload, max_attempts: max_attempts.map(u64::from) };
@@ -66,7 +65,7 @@ impl HttpClient {
     }
 
     /// A job is done.
-    pub async fn complete_job(&self, job: &JobId, claim: &Claim, result: Value) -> Result<(), Error> {
+    pub async fn complete_job(&self, job: &JobId, claim: &Claim, result: Json) -> Result<(), Error> {
         let body = CompleteJob { lease_id: secret(&claim.lease_id), fence: claim.fence.get(), result };
         self.nothing(self.post(&self.job_url(job, Some("complete"))?, &body)).await
     }

@@ -6,10 +6,9 @@ use leasehold_core::holder::{Reply, Terms};
 use leasehold_core::job::{JobText, Status};
 use leasehold_core::lease::{Bid, LossReason};
 use leasehold_core::wire::jobs::{
-    JobAcquired, JobFinished, JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus, text_of,
-    value_of,
+    JobAcquired, JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus,
 };
-use leasehold_core::{Invalid, JobId, Key, WorkerName};
+use leasehold_core::{Invalid, JobId, Json, Key, WorkerName};
 use leasehold_store::Retry;
 
 use super::{Remote, fence, in_the_way, invalid_answer, lease_id, owner, ttl};
@@ -38,7 +37,7 @@ impl Remote {
         let server = &self.0;
         Ok(match call {
             JobCall::Create { payload, max_attempts } => {
-                let (is_new, _) = server.create_job(id, value_of(payload.as_str()), max_attempts).await?;
+                let (is_new, _) = server.create_job(id, Json::of_text(payload.as_str()), max_attempts).await?;
                 if is_new { JobReply::Created } else { JobReply::Exists }
             }
             JobCall::Look => JobReply::Looked(look(&server.job(id).await?)?),
@@ -63,7 +62,7 @@ impl Remote {
                 JobReply::Withdrawn
             }
             JobCall::Complete { claim, result } => {
-                server.complete_job(id, &claim, value_of(result.as_str())).await?;
+                server.complete_job(id, &claim, Json::of_text(result.as_str())).await?;
                 JobReply::Completed
             }
             JobCall::Fail { claim, error, retryable } => {
@@ -89,7 +88,7 @@ fn begun(granted: &JobGranted) -> Result<Begun, http::Error> {
             claim: Claim { lease_id: lease_id(&granted.lease_id)?, fence: fence(granted.fence)? },
             terms: terms(&granted.hold)?,
         },
-        payload: text_of(&granted.payload),
+        payload: granted.payload.to_text(),
         attempt: granted.attempt,
         recovered: granted.recovered,
     })
@@ -106,7 +105,8 @@ fn not_acquired(refused: &JobRefused) -> Result<JobReply, http::Error> {
             Err(http::Error::unavailable("it does not say who works on the job", Retry::Unknown))
         }
         (JobRefusal::AlreadyFinished, _) => {
-            let finished = Finished::of(&status(refused.status, &refused.finished)?);
+            let (result, error) = (refused.result.as_ref(), refused.error.as_deref());
+            let finished = Finished::of(&status(refused.status, result, error, refused.finished_by)?);
             let unclear = || http::Error::unavailable("it does not say what the job came to", Retry::Unknown);
             Ok(JobReply::AlreadyFinished(finished.ok_or_else(unclear)?))
         }
@@ -115,25 +115,30 @@ fn not_acquired(refused: &JobRefused) -> Result<JobReply, http::Error> {
 
 fn look(state: &JobState) -> Result<JobLook, http::Error> {
     Ok(JobLook {
-        payload: text_of(&state.payload),
-        status: status(state.status, &state.finished)?,
+        payload: state.payload.to_text(),
+        status: status(state.status, state.result.as_ref(), state.error.as_deref(), state.finished_by)?,
         attempts: state.attempts,
         max_attempts: state.max_attempts,
         held: state.held.as_ref().map(in_the_way).transpose()?,
     })
 }
 
-fn status(status: JobStatus, finished: &JobFinished) -> Result<Status, http::Error> {
-    let by = finished.finished_by.map(fence).transpose()?;
+fn status(
+    status: JobStatus,
+    result: Option<&Json>,
+    error: Option<&str>,
+    finished_by: Option<u64>,
+) -> Result<Status, http::Error> {
+    let by = finished_by.map(fence).transpose()?;
     Ok(match (status, by) {
         (JobStatus::Queued | JobStatus::Running, _) => Status::Queued,
         (JobStatus::Failed, by) => {
-            Status::Failed { error: text(finished.error.as_deref().unwrap_or_default())?, by }
+            Status::Failed { error: text(error.unwrap_or_default())?, by }
         }
         // A result that is `null` reads as none.
         (JobStatus::Ready, Some(by)) => {
-            let result = finished.result.as_ref().unwrap_or(&serde_json::Value::Null);
-            Status::Ready { result: text(&text_of(result))?, by }
+            let result = result.map_or_else(|| "null".to_owned(), Json::to_text);
+            Status::Ready { result: text(&result)?, by }
         }
         (JobStatus::Ready, None) => {
             let what = "it does not say which attempt finished the job";

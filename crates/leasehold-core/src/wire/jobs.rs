@@ -1,34 +1,35 @@
 //! The jobs door as JSON: what workers send, and what they get. Server and clients share these types.
 //!
-//! Only [`JobGranted`] carries a lease id, and it is for the worker that it belongs to. Payloads and results are any JSON
-//! at this door and text in a store; [`value_of`] and [`text_of`] are the one way from one to the other.
+//! Only [`JobGranted`] carries a lease id, and it is for the worker that it belongs to. Payloads and results are any JSON at
+//! this door, as [`Json`]: their numbers arrive with the digits that they were sent with.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use super::Secret;
 use super::documents::{Held, Holder, maybe_whole, whole};
+use crate::json::Json;
 
 #[cfg(feature = "openapi")]
 use utoipa::ToSchema;
 
-/// The JSON value of a job's text: parsed if it is JSON, otherwise the text as a string.
-pub fn value_of(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
-}
+/// How the errors about a payload or a result begin: they repeat nothing of it but a key, and may be shown.
+pub const JSON_REFUSED: &str = "a payload or a result is not accepted";
 
-/// The text of a JSON value, such that [`value_of`] gives the same value again. Equal values have equal texts, whatever the
-/// order of their fields was.
-pub fn text_of(value: &Value) -> String {
-    match value {
-        Value::String(text) if is_plain(text) => text.clone(),
-        value => value.to_string(),
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw = RawValue::from_string(self.as_str().to_owned()).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
     }
 }
 
-/// Whether a string can be stored as it is: it does not parse as other JSON, and every store accepts it.
-fn is_plain(text: &str) -> bool {
-    !text.contains(char::is_control) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err()
+/// Only from JSON text: a number that came through another form would have lost its digits.
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Self::parse(raw.get()).map_err(|error| D::Error::custom(format!("{JSON_REFUSED}: {error}")))
+    }
 }
 
 /// The status of a job.
@@ -58,34 +59,25 @@ pub struct JobState {
     pub status: JobStatus,
     /// What is to be done.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
-    pub payload: Value,
+    pub payload: Json,
     /// How many attempts were begun.
     pub attempts: u32,
     /// How many attempts there may be; absent when unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// Its result or error, once it is finished.
-    #[serde(flatten)]
-    pub finished: JobFinished,
-    /// The worker that is running it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
-}
-
-/// The result or the error of a job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(ToSchema))]
-pub struct JobFinished {
     /// The result, when it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "any-json"))]
-    pub result: Option<Value>,
+    pub result: Option<Json>,
     /// The error, when it has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The fence of the attempt that finished it; absent when it failed because its attempts were used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_by: Option<u64>,
+    /// The worker that is running it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
 }
 
 /// The times of an attempt: when to refresh it, and when to stop. All but the first count from when you *sent* the
@@ -109,7 +101,7 @@ pub struct JobHold {
 }
 
 /// The answer to an acquire. Not acquiring a job is no error.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(untagged)]
 pub enum JobAcquired {
@@ -117,6 +109,24 @@ pub enum JobAcquired {
     Granted(Box<JobGranted>),
     /// It was not.
     Refused(Box<JobRefused>),
+}
+
+/// By hand: what serde derives reads a value into a form of its own first, in which numbers have lost their digits.
+impl<'de> Deserialize<'de> for JobAcquired {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let Which { acquired } = read(&raw)?;
+        Ok(if acquired { Self::Granted(read(&raw)?) } else { Self::Refused(read(&raw)?) })
+    }
+}
+
+#[derive(Deserialize)]
+struct Which {
+    acquired: bool,
+}
+
+fn read<'a, T: Deserialize<'a>, E: serde::de::Error>(raw: &'a RawValue) -> Result<T, E> {
+    serde_json::from_str(raw.get()).map_err(E::custom)
 }
 
 /// A job that was acquired.
@@ -143,7 +153,7 @@ pub struct JobGranted {
     pub recovered: bool,
     /// What is to be done.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
-    pub payload: Value,
+    pub payload: Json,
 }
 
 /// A job that was not acquired.
@@ -156,9 +166,16 @@ pub struct JobRefused {
     pub reason: JobRefusal,
     /// The status of the job.
     pub status: JobStatus,
-    /// Its result or error, when it is finished.
-    #[serde(flatten)]
-    pub finished: JobFinished,
+    /// The result, when it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "any-json"))]
+    pub result: Option<Json>,
+    /// The error, when it has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The fence of the attempt that finished it; absent when it failed because its attempts were used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_by: Option<u64>,
     /// The worker that is running it, when it is locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
@@ -192,7 +209,7 @@ pub struct JobFailed {
 pub struct CreateJob {
     /// What is to be done. The same id with another payload is refused.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
-    pub payload: Value,
+    pub payload: Json,
     /// How many attempts there may be; unlimited by default. Has no effect when the job exists.
     #[serde(default, deserialize_with = "maybe_whole", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
@@ -264,7 +281,7 @@ pub struct CompleteJob {
     pub fence: u64,
     /// The result.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = "any-json"))]
-    pub result: Value,
+    pub result: Json,
 }
 
 /// The body of a fail.
@@ -293,40 +310,6 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_value_survives_the_way_into_a_text_and_back() {
-        let values = [
-            json!(null),
-            json!(7),
-            json!(1.5),
-            json!(true),
-            json!(""),
-            json!("plain"),
-            json!("7"),
-            json!("null"),
-            json!("\"quoted\""),
-            json!("a\0b\nc"),
-            json!([1, [2]]),
-            json!({"b": {"d": 1, "c": 2}, "a": "会議"}),
-        ];
-        for value in values {
-            assert_eq!(value_of(&text_of(&value)), value, "{value}");
-            assert!(!text_of(&value).contains('\0'), "{value}");
-        }
-        for text in ["", "plain", "42", "{\"a\":1}", "not {json"] {
-            assert_eq!(text_of(&value_of(text)), text, "{text}");
-        }
-    }
-
-    #[test]
-    fn equal_values_have_equal_texts() {
-        let text = |json: &str| text_of(&serde_json::from_str(json).unwrap());
-        assert_eq!(
-            text(r#"{"page": 7, "deep": {"b": 1, "a": 2}}"#),
-            text(r#"{"deep":{"a":2,"b":1},"page":7}"#)
-        );
-    }
-
-    #[test]
     fn an_acquired_job_and_one_that_was_not_are_told_apart() {
         let refused = r#"{"acquired":false,"reason":"locked","status":"RUNNING"}"#;
         let read: JobAcquired = serde_json::from_str(refused).unwrap();
@@ -335,6 +318,37 @@ mod tests {
         let granted = json!({"acquired": true, "lease_id": "x", "fence": 7, "expires_at": "", "expires_in_ms": 1,
             "ttl_seconds": 1, "refresh_after_ms": 1, "stop_after_ms": 1, "holder": {"id": "w", "name": "W"}, "attempt": 1, "recovered": false, "payload": null});
         let read: JobAcquired = serde_json::from_value(granted).unwrap();
-        assert!(matches!(&read, JobAcquired::Granted(granted) if granted.payload == json!(null)), "{read:?}");
+        assert!(matches!(&read, JobAcquired::Granted(granted) if granted.payload == Json::of_text("null")), "{read:?}");
+    }
+
+    /// 2^70 + 1 came back as a float.
+    #[test]
+    fn numbers_pass_through_every_message_with_their_digits() {
+        let big = r#"{"n":1180591620717411303425}"#;
+        let times = r#""expires_at":"","expires_in_ms":1,"ttl_seconds":1,"refresh_after_ms":1,"stop_after_ms":1,"holder":{"id":"w","name":"W"}"#;
+        let granted = format!(
+            r#"{{"acquired":true,"lease_id":"x","fence":7,{times},"attempt":1,"recovered":false,"payload":{big}}}"#
+        );
+        let refused = format!(
+            r#"{{"acquired":false,"reason":"already_finished","status":"READY","result":{big},"finished_by":7}}"#
+        );
+        for sent in [granted, refused] {
+            let read: JobAcquired = serde_json::from_str(&sent).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), sent);
+        }
+        let state = format!(
+            r#"{{"collection":"a","id":"1","status":"READY","payload":{big},"attempts":1,"result":{big},"finished_by":7}}"#
+        );
+        let read: JobState = serde_json::from_str(&state).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), state);
+        let create: CreateJob = serde_json::from_str(&format!("{{\"payload\": {big}}}")).unwrap();
+        assert_eq!(create.payload.as_str(), big);
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused() {
+        let error = serde_json::from_str::<CreateJob>(r#"{"payload": {"page": 1, "page": 2}}"#).unwrap_err();
+        assert!(error.to_string().starts_with(JSON_REFUSED), "{error}");
+        assert!(error.to_string().contains("\"page\""), "{error}");
     }
 }

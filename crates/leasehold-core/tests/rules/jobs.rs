@@ -322,6 +322,18 @@ fn another_payload_under_the_same_id_is_refused() {
 }
 
 #[test]
+fn a_payload_is_compared_as_json_by_its_digits() {
+    let mut store = Store::empty();
+    assert_eq!(store.create(r#"{"b": 1180591620717411303425, "a": 1}"#, None), "created");
+    assert_eq!(store.create(r#"{"a":1,"b":1180591620717411303425}"#, None), "exists");
+    assert_eq!(store.create(r#"{"a":1,"b":1180591620717411303426}"#, None), "differs");
+    assert_eq!(store.create(r#"{"a":1.0,"b":1180591620717411303425}"#, None), "differs");
+    let refused = JobText::value(r#"{"a":1,"a":1}"#).unwrap_err().to_string();
+    assert!(refused.contains("the key \"a\" is there twice"), "{refused}");
+    assert_eq!(JobText::value("two\nlines").unwrap().as_str(), "two\nlines");
+}
+
+#[test]
 fn a_reset_begins_anew_but_not_under_somebodys_hands() {
     let mut store = Store::with_job(Some(1));
     store.acquire("w1");

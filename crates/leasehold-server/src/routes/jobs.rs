@@ -13,7 +13,7 @@ use leasehold_core::job::{Job, JobText};
 use leasehold_core::lease::Bid;
 use leasehold_core::wire::jobs::{
     AcquireJob, CompleteJob, CreateJob, FailJob, JobAcquired, JobFailed, JobHold, JobRefusal, JobState,
-    RefreshJob, ReleaseJob, text_of, value_of,
+    RefreshJob, ReleaseJob,
 };
 use leasehold_core::{Invalid, JobCommand, JobId, JobOutcome, LeaseId, Ttl, WorkerName};
 use leasehold_store::JobApplied;
@@ -59,15 +59,13 @@ pub(crate) async fn create(
     Body(body): Body<CreateJob>,
 ) -> Result<(StatusCode, Json<JobState>), Failure> {
     let id = session.job(&collection, &id, Level::Lock)?;
-    let payload = job_text(&text_of(&body.payload))?;
+    let payload = job_text(&body.payload.to_text())?;
     let command = JobCommand::Create { payload, max_attempts: max_attempts(body.max_attempts)? };
     let applied = app.apply_job(&id, command).await?;
     let job = job_of(&applied)?;
     let status = match applied.outcome {
         JobOutcome::Created => StatusCode::CREATED,
         JobOutcome::Exists => StatusCode::OK,
-        // A payload that was stored with other spaces or another order of keys is the same JSON.
-        JobOutcome::Differs if value_of(job.payload.as_str()) == body.payload => StatusCode::OK,
         JobOutcome::Differs => {
             let detail = "the same id always stands for the same work; choose another id";
             return Err(Failure::new(Code::JobDiffers).because_of(detail));
@@ -223,7 +221,7 @@ pub(crate) async fn complete(
 ) -> Result<StatusCode, Failure> {
     let id = session.job(&collection, &id, Level::Lock)?;
     let (claim, result) =
-        (session.claim_to_attempt(&body.lease_id, body.fence)?, job_text(&text_of(&body.result))?);
+        (session.claim_to_attempt(&body.lease_id, body.fence)?, job_text(&body.result.to_text())?);
     let applied = app.apply_job(&id, JobCommand::Complete { claim, result }).await?;
     match &applied.outcome {
         JobOutcome::Completed => Ok(StatusCode::NO_CONTENT),

@@ -280,6 +280,55 @@ async fn another_payload_under_the_same_id_is_refused_and_the_same_in_another_or
     }
 }
 
+/// 2^70 + 1 and 2^70 + 2 counted as the same payload, and came back as floats.
+#[tokio::test(start_paused = true)]
+async fn numbers_come_back_with_the_digits_that_were_sent() {
+    let house = House::new();
+    let one = house.user("worker-1");
+    let put = async |payload: &str| one.call(Method::PUT, JOB, Some(format!("{{\"payload\": {payload}}}"))).await;
+    let big = r#"{"n":[1180591620717411303425,1.10,1e400,-0]}"#;
+    let has = |answer: &Answer, member: &str| {
+        let text = String::from_utf8(answer.bytes.to_vec()).unwrap();
+        assert!(text.contains(&format!("\"{member}\":{big}")), "{text}");
+    };
+    let made = put(&big.replace(',', " , ")).await;
+    assert_eq!(made.status, 201);
+    has(&made, "payload");
+    assert_eq!(put(big).await.status, 200);
+    put(&big.replace("425", "426")).await.refused(409, "job_differs");
+    let granted = one.post(&format!("{JOB}/acquire"), json!({ "lease_id": FIRST })).await;
+    has(&granted, "payload");
+    let fence = granted.ok()["fence"].clone();
+    let complete = async |result: &str| {
+        let body = format!(r#"{{"lease_id": "{FIRST}", "fence": {fence}, "result": {result}}}"#);
+        one.call(Method::POST, &format!("{JOB}/complete"), Some(body)).await
+    };
+    assert_eq!(complete(big).await.status, 204);
+    assert_eq!(complete(&format!(" {big} ")).await.status, 204, "the same again");
+    complete(&big.replace("425", "426")).await.refused(410, "lease_over");
+    has(&one.get(JOB).await, "result");
+    has(&one.post(&format!("{JOB}/acquire"), Value::Null).await, "result");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_there_twice_is_refused_and_named() {
+    let (_house, one, _) = house().await;
+    let twice = r#"{"deep": [{"page": 1, "b": 2, "page": 1}]}"#;
+    let put = one.call(Method::PUT, "/api/jobs/a/1", Some(format!(r#"{{"payload": {twice}}}"#))).await;
+    let detail = put.refused(400, "invalid")["detail"].clone();
+    assert!(detail.as_str().unwrap().contains("the key \"page\" is there twice"), "{detail}");
+    let grant = acquire(&one, FIRST).await;
+    let body = format!(r#"{{"lease_id": "{FIRST}", "fence": {}, "result": {twice}}}"#, grant["fence"]);
+    let complete = one.call(Method::POST, &format!("{JOB}/complete"), Some(body)).await;
+    assert!(complete.refused(400, "invalid")["detail"].as_str().unwrap().contains("the key \"page\" is there twice"));
+    let body = r#"{"payload": 1, "payload": 1}"#.to_owned();
+    let outer = one.call(Method::PUT, "/api/jobs/a/1", Some(body)).await.refused(400, "invalid");
+    assert!(outer["detail"].as_str().unwrap().contains("duplicate field `payload`"), "{outer}");
+    let deep = format!(r#"{{"payload": {}{}}}"#, "[".repeat(127), "]".repeat(127));
+    let deep = one.call(Method::PUT, "/api/jobs/a/1", Some(deep)).await.refused(400, "invalid");
+    assert!(deep["detail"].as_str().unwrap().contains("more than 126 levels"), "{deep}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn any_json_is_a_payload_and_a_result() {
     let house = House::new();

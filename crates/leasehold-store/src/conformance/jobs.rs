@@ -222,3 +222,73 @@ pub async fn job_attempts_are_counted_and_a_reset_begins_anew(harness: &dyn JobH
     assert!(matches!(refreshed.outcome, JobOutcome::Refreshed(_)), "{:?}", refreshed.outcome);
     assert_eq!(refreshed.record.job.unwrap().attempts, 1);
 }
+
+/// Payloads and results in the one form that they have everywhere. Each is a trap for a store that keeps numbers as floats or
+/// in 64 bits, or text in a type of its own.
+const VALUES: &[&str] = &[
+    "1180591620717411303425",
+    "18446744073709551615",
+    "-9223372036854775809",
+    "9007199254740993",
+    r#"{"n":[1,1.0,1.10,-0,1e400,0.1000000000000000055511151231257827]}"#,
+    r#"{"a":[{"b":[]},null,true,1.5],"会議":"💥 \"quoted\"\n"}"#,
+    "[[1],[2,[3]]]",
+    r#"{"":1,"__id__":"a\u0000b"}"#,
+    r#""7""#,
+    r#""null""#,
+    "null",
+    "7",
+    "plain text",
+    "two\nlines",
+    "",
+];
+
+/// 2^70 + 1 came back as a float, and text of several lines in quotes.
+pub async fn job_numbers_and_texts_come_back_as_they_were_sent(harness: &dyn JobHarness) {
+    let mut w1 = Party::new("w1", 100);
+    for (at, sent) in VALUES.iter().enumerate() {
+        let (key, value) = (key(&format!("exact-{at}")), JobText::value(sent).unwrap());
+        assert_eq!(value.as_str(), *sent, "it is in its one form");
+        let create = JobCommand::Create { payload: value.clone(), max_attempts: None };
+        assert_eq!(apply(harness, &key, create).await.outcome, JobOutcome::Created);
+        w1.renew_id();
+        w1.must_acquire_job(harness, &key).await;
+        assert_eq!(w1.complete(harness, &key, sent).await, JobOutcome::Completed);
+    }
+    // From the store, and not from what this process remembers.
+    harness.restart(Restart::Orderly).await;
+    for (at, sent) in VALUES.iter().enumerate() {
+        let key = key(&format!("exact-{at}"));
+        let job = apply(harness, &key, JobCommand::Settle).await.record.job.unwrap();
+        assert_eq!(job.payload.as_str(), *sent);
+        assert!(matches!(&job.status, Status::Ready { result, .. } if result.as_str() == *sent), "{sent}: {job:?}");
+    }
+}
+
+/// 2^70 + 1 and 2^70 + 2 counted as the same payload.
+pub async fn job_payloads_differ_by_a_digit_and_not_by_a_space(harness: &dyn JobHarness) {
+    let key = key("digits");
+    let kept = r#"{"n":1180591620717411303425,"one":1}"#;
+    let create = async |payload: &str| {
+        let command = JobCommand::Create { payload: text(payload), max_attempts: None };
+        apply(harness, &key, command).await.outcome
+    };
+    assert_eq!(create(kept).await, JobOutcome::Created);
+    let same = "{ \"one\" : 1,\n\t\"n\": 1180591620717411303425 }";
+    assert_eq!((create(kept).await, create(same).await), (JobOutcome::Exists, JobOutcome::Exists));
+    for other in [
+        r#"{"n":1180591620717411303426,"one":1}"#,
+        r#"{"n":1.180591620717411303425e21,"one":1}"#,
+        r#"{"n":1180591620717411303425,"one":1.0}"#,
+        r#"{"n":1180591620717411303425,"one":"1"}"#,
+        r#""{\"n\":1180591620717411303425,\"one\":1}""#,
+    ] {
+        assert_eq!(create(other).await, JobOutcome::Differs, "{other}");
+    }
+    let mut w1 = Party::new("w1", 120);
+    w1.must_acquire_job(harness, &key).await;
+    assert_eq!(w1.complete(harness, &key, kept).await, JobOutcome::Completed);
+    assert_eq!(w1.complete(harness, &key, same).await, JobOutcome::Completed, "the same again");
+    let contradicted = w1.complete(harness, &key, r#"{"n":1180591620717411303426,"one":1}"#).await;
+    assert!(matches!(contradicted, JobOutcome::Lost { .. }), "{contradicted:?}");
+}

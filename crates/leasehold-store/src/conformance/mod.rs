@@ -163,6 +163,8 @@ macro_rules! job_conformance_tests {
             job_outlives_a_restart,
             job_an_unknown_answer_may_be_asked_for_again,
             job_attempts_are_counted_and_a_reset_begins_anew,
+            job_numbers_and_texts_come_back_as_they_were_sent,
+            job_payloads_differ_by_a_digit_and_not_by_a_space,
         }
     };
 }

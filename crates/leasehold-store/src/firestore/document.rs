@@ -1,8 +1,9 @@
 //! The job's own document: which of its fields are ours, what they say, and what is to be written into them.
 //!
 //! The document belongs to the user. Only the fields named in [`Names`] are read or written, and each is understood in
-//! whatever shape another program may have left it; what makes no sense counts as absent. Nothing is decided here: what
-//! stands in the fields becomes a [`Record`], and the rules of `leasehold-core` say what follows.
+//! whatever shape another program may have left it; what makes no sense counts as absent, except for a fence: see
+//! [`Found::check_fence`]. Nothing is decided here: the fields become a [`Record`], and the rules of `leasehold-core` say what
+//! follows.
 //!
 //! `lockState` keeps what no other field has: it is ours alone. It repeats owner and expiry as we wrote them. Where
 //! those differ from `lockOwner` and `lockExpiresAt`, another program has taken the lock since, and our attempt is over.
@@ -13,7 +14,7 @@ use gcloud_sdk::google::firestore::v1::Value;
 use gcloud_sdk::google::firestore::v1::value::ValueType;
 use leasehold_core::job::{Job, JobText, Record, Status};
 use leasehold_core::lease::{Lease, LossReason, REMEMBERED};
-use leasehold_core::{Fence, Key, LeaseId, Owner, Slot, StoreTime, TabId, Ttl};
+use leasehold_core::{Fence, Invalid, Key, LeaseId, Owner, Slot, StoreTime, TabId, Ttl};
 use serde_json::json;
 
 use super::attempt::{self, Veil};
@@ -41,6 +42,8 @@ const NOBODYS: Fence = Fence::MIN;
 pub(super) struct Found {
     pub(super) record: Record,
     last_fence: u64,
+    /// A value in the field of the fence that no fence can follow.
+    foreign_fence: Option<Invalid>,
     ended: Vec<Ending>,
 }
 
@@ -48,7 +51,7 @@ impl Found {
     /// What stands in the document, or that there is none.
     pub(super) fn read(names: &Names, key: &Key, fields: Option<&Fields>) -> Self {
         match fields {
-            None => Self { record: Record::default(), last_fence: 0, ended: Vec::new() },
+            None => Self { record: Record::default(), last_fence: 0, foreign_fence: None, ended: Vec::new() },
             Some(fields) => Reader { names, key, fields, state: State::read(names, fields) }.found(),
         }
     }
@@ -57,6 +60,18 @@ impl Found {
     /// and made anew, or put back to a backup.
     pub(super) fn changes(&self, now: StoreTime) -> Changes {
         Changes::new(now, self.last_fence.max(now.as_millis()))
+    }
+
+    /// Refuses a decision that granted a lease, where its fence cannot be known to be larger than the one in the document:
+    /// another program wrote a value there that is no number, or larger than all fences.
+    pub(super) fn check_fence(&self, after: &Slot) -> Result<(), Invalid> {
+        let fence = |slot: &Slot| slot.lease.as_ref().map(|lease| lease.fence);
+        match &self.foreign_fence {
+            Some(invalid) if fence(after).is_some() && fence(after) != fence(&self.record.slot) => {
+                Err(invalid.clone())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What the document knows about the lease id that a command comes with.
@@ -121,7 +136,7 @@ fn write_lock(
 fn write_job(writes: &mut Writes, names: &Names, before: Option<&Job>, after: &Job) {
     let mut put = |name: &str, value| writes.insert(name.to_owned(), value);
     if before.is_none_or(|before| before.payload != after.payload) {
-        put(&names.payload, Some(values::string(after.payload.as_str())));
+        put(&names.payload, Some(values::of_job_text(after.payload.as_str())));
     }
     if before.is_none_or(|before| before.max_attempts != after.max_attempts) {
         put(&names.max_attempts, after.max_attempts.map(|most| values::integer(most.into())));
@@ -137,10 +152,9 @@ fn write_job(writes: &mut Writes, names: &Names, before: Option<&Job>, after: &J
         Status::Ready { result, .. } => (&names.ready, Some(result), None),
         Status::Failed { error, .. } => (&names.failed, None, Some(error)),
     };
-    let text = |text: &JobText| values::string(text.as_str());
     put(&names.status, Some(values::string(word.as_str())));
-    put(&names.result, result.map(text));
-    put(&names.error, error.map(text));
+    put(&names.result, result.map(|result| values::of_job_text(result.as_str())));
+    put(&names.error, error.map(|error| values::string(error.as_str())));
 }
 
 /// What no other field has, as JSON: one field costs Firestore one index entry, a map one for each of its own.
@@ -241,7 +255,23 @@ impl Reader<'_> {
         let vacant_since = self.state.time("/vacantSince").unwrap_or(StoreTime::ZERO);
         let slot = Slot { seq, lease: self.lease(), vacant_since };
         let record = Record { job: self.job(), slot };
-        Found { record, last_fence: self.fence().map_or(0, Fence::get), ended: self.state.ended(self.key) }
+        let (last_fence, foreign_fence) = match self.last_fence() {
+            Ok(fence) => (fence, None),
+            Err(invalid) => (0, Some(invalid)),
+        };
+        Found { record, last_fence, foreign_fence, ended: self.state.ended(self.key) }
+    }
+
+    /// The number that the next fence has to be larger than.
+    fn last_fence(&self) -> Result<u64, Invalid> {
+        let name = &self.names.fence;
+        let Some(value) = self.field(name).filter(|value| !values::is_empty(value)) else { return Ok(0) };
+        if let Some(fence) = values::fence_of(value).filter(|fence| *fence < Fence::MAX.get()) {
+            return Ok(fence);
+        }
+        let rule = format!("the next fence has to be larger, and fences are whole numbers up to {}", Fence::MAX);
+        let fix = format!("write the last fence that was used into the field {name} of the document, or delete the field");
+        Err(Invalid::new("fence in the document", &values::job_text_of(value), rule, fix))
     }
 
     fn field(&self, name: &str) -> Option<&Value> {
@@ -338,7 +368,7 @@ impl Reader<'_> {
         if word == self.names.ready {
             Status::Ready { result: self.job_text(&self.names.result), by: by.unwrap_or(NOBODYS) }
         } else if word == self.names.failed {
-            Status::Failed { error: self.job_text(&self.names.error), by }
+            Status::Failed { error: self.error(), by }
         } else if self.names.finished.contains(&word) {
             Status::Failed { error: JobText::parse(&word).unwrap_or_default(), by: None }
         } else {
@@ -346,8 +376,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Empty where there is nothing, or more than may be passed on.
+    /// A payload or a result; empty where there is nothing, or more than may be passed on.
     fn job_text(&self, name: &str) -> JobText {
-        JobText::parse(&self.text(name).unwrap_or_default()).unwrap_or_default()
+        let text = self.field(name).map(values::job_text_of).unwrap_or_default();
+        JobText::parse(&text).unwrap_or_default()
+    }
+
+    fn error(&self) -> JobText {
+        JobText::parse(&self.text(&self.names.error).unwrap_or_default()).unwrap_or_default()
     }
 }

@@ -199,23 +199,23 @@ impl Inner {
         self: Arc<Self>,
         (document, key, command): (String, Key, C),
         look: bool,
-        decide: fn(&Self, &Key, C, &Seen) -> (Writes, T),
+        decide: fn(&Self, &Key, C, &Seen) -> TroubleResult<(Writes, T)>,
     ) -> TroubleResult<T> {
         if look {
             let seen = turn::read(&self, &document, None, None).await?;
-            let (writes, applied) = decide(&self, &key, command.clone(), &seen);
+            let (writes, applied) = decide(&self, &key, command.clone(), &seen)?;
             if writes.is_empty() {
                 return Ok(applied);
             }
         }
         let (turn, seen) = Turn::begin(&self, &document).await?;
-        let (writes, applied) = decide(&self, &key, command, &seen);
+        let (writes, applied) = decide(&self, &key, command, &seen)?;
         turn.commit(writes).await?;
         Ok(applied)
     }
 
     /// What the rules say about the document as it was seen: what is to be written, and the answer once it is.
-    fn decide(&self, key: &Key, command: Command, seen: &Seen) -> (Writes, Applied) {
+    fn decide(&self, key: &Key, command: Command, seen: &Seen) -> TroubleResult<(Writes, Applied)> {
         let mut veil = Veil::default();
         let (command, now) = (veil.command(command), seen.now);
         let found = Found::read(&self.url.names, key, seen.fields.as_ref());
@@ -223,22 +223,29 @@ impl Inner {
         let known = found.known(now, command.lease_id());
         let outcome = changes.decide(key, &found.record.slot, &command, known);
         let slot = changes.slots.last().map_or(&found.record.slot, |(_, slot)| slot);
+        found.check_fence(slot)?;
         let after = Record { slot: slot.clone(), job: found.record.job.clone() };
         let writes = found.writes(&self.url.names, &after, &changes, &veil);
-        (writes, Applied { outcome: veil.outcome(outcome), now, position: NOWHERE })
+        Ok((writes, Applied { outcome: veil.outcome(outcome), now, position: NOWHERE }))
     }
 
     /// The same for a command about a job.
-    fn decide_job(&self, key: &Key, command: JobCommand, seen: &Seen) -> (Writes, JobApplied) {
+    fn decide_job(
+        &self,
+        key: &Key,
+        command: JobCommand,
+        seen: &Seen,
+    ) -> TroubleResult<(Writes, JobApplied)> {
         let mut veil = Veil::default();
         let (command, now) = (veil.job_command(command), seen.now);
         let found = Found::read(&self.url.names, key, seen.fields.as_ref());
         let mut changes = found.changes(now);
         let known = found.known(now, command.lease_id());
         let (outcome, record) = changes.decide_job(key, &found.record, &command, known);
+        found.check_fence(&record.slot)?;
         let writes = found.writes(&self.url.names, &record, &changes, &veil);
         let record = Record { slot: veil.slot(record.slot), job: record.job };
-        (writes, JobApplied { outcome: veil.job_outcome(outcome), record, now, position: NOWHERE })
+        Ok((writes, JobApplied { outcome: veil.job_outcome(outcome), record, now, position: NOWHERE }))
     }
 }
 

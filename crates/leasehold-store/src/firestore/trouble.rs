@@ -1,6 +1,7 @@
 //! Firestore's trouble in our words: what is known about the command, and whether it is worth another try right away.
 
 use gcloud_sdk::tonic::{Code, Status};
+use leasehold_core::Invalid;
 
 use crate::error::with_causes;
 use crate::{Error, Retry};
@@ -92,6 +93,13 @@ impl Trouble {
     /// It answered what its own rules do not allow.
     pub(super) fn strange(what: &str) -> Self {
         Self::unavailable(format!("Firestore {what}"), Retry::Safe, NEVER)
+    }
+}
+
+/// Asked for what this document does not allow: nothing was written.
+impl From<Invalid> for Trouble {
+    fn from(invalid: Invalid) -> Self {
+        Self { error: invalid.into(), again: NEVER }
     }
 }
 
