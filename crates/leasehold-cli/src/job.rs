@@ -83,8 +83,7 @@ pub(crate) fn run(command: &Command, out: &Out) -> Result<Ending> {
 }
 
 async fn create(args: &Create, jobs: &Jobs, out: &Out) -> Result<Ending> {
-    let created =
-        jobs.create(args.id.as_str(), &args.payload, args.max_attempts).await.map_err(bare)?;
+    let created = jobs.create(args.id.as_str(), &args.payload, args.max_attempts).await.map_err(bare)?;
     let is_new = created == Created::New;
     if out.is_json() {
         tell(out, "created", &args.id, json!({ "new": is_new }));

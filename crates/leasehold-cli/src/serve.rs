@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use leasehold_core::Ttl;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
 use leasehold_server::{Config, Dev, Limits, Server, TlsFiles};
-use leasehold_store::{Kind, Store, StoreUrl};
+use leasehold_store::{Kind, Opened, StoreUrl};
 use serde_json::json;
 
 use crate::connection::variable;
@@ -74,7 +74,7 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
     let store = place.open(settings)?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", listener.local_addr()?);
-    let server = Server::start(store, config.clone())?;
+    let server = Server::open(store, config.clone())?;
     tell(&Started { url, place: &place, door: &door, config: &config }, out);
     server.serve(listener, signals.asked_to_end()).await?;
     if !out.is_json() {
@@ -169,15 +169,20 @@ impl StorePlace {
             Kind::Memory => "memory (gone with the process)".to_owned(),
             Kind::Embedded => url.file().map(|path| path.display().to_string()).unwrap_or_default(),
             Kind::Postgres => format!("PostgreSQL at {}", without_password(text)),
-            Kind::Firestore => return Err(leasehold_store::not_a_whole_store(text).into()),
+            Kind::Firestore => format!("Firestore documents of {}", firestore_project(text)),
         };
         Ok(Self { url, shown })
     }
 
-    fn open(&self, settings: &Settings) -> leasehold_store::Result<Arc<dyn Store>> {
+    fn open(&self, settings: &Settings) -> leasehold_store::Result<Opened> {
         let mut limits = leasehold_store::Limits::default();
         set(&mut limits.leases_per_owner, settings.limits.leases_per_owner);
-        self.url.open(limits)?.whole(&self.shown)
+        self.url.open(limits)
+    }
+
+    /// Whether the store holds jobs and nothing else.
+    fn has_jobs_only(&self) -> bool {
+        self.url.kind() == Kind::Firestore
     }
 
     /// The default file of the audit.
@@ -186,6 +191,12 @@ impl StorePlace {
         name.push(".audit.jsonl");
         Some(name.into())
     }
+}
+
+/// Project and database of a Firestore URL.
+fn firestore_project(url: &str) -> &str {
+    let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
+    rest.split('?').next().unwrap_or_default()
 }
 
 /// Host and database of a PostgreSQL URL.
@@ -217,6 +228,10 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
     }
     config.tls = tls(settings)?;
     config.audit = settings.audit_file.clone().or_else(|| place.audit_file());
+    if config.audit.is_some() && place.has_jobs_only() {
+        let why = "an audit is of take-overs and forced releases of documents, and on Firestore a server has jobs only";
+        return Err(WrongUsage(format!("audit_file: {why}; leave it out")).into());
+    }
     config.ticket_secret = ticket_secret(settings)?;
     set_limits(&mut config.limits, settings);
     config.check().map_err(|error| WrongUsage(error.to_string()))?;
@@ -320,8 +335,12 @@ fn tell(started: &Started<'_>, out: &Out) {
     let Started { url, place, door, config } = started;
     out.good(&format!("Leasehold {} is listening on {url}", env!("CARGO_PKG_VERSION")));
     out.fact("store", &place.shown);
-    let audit = config.audit.as_ref().map(|file| file.display().to_string());
-    out.fact("audit", audit.as_deref().unwrap_or("none; audit_file says where to keep one"));
+    if place.has_jobs_only() {
+        out.fact("serves", "jobs only: this store has no lists and no events, so there are no documents");
+    } else {
+        let audit = config.audit.as_ref().map(|file| file.display().to_string());
+        out.fact("audit", audit.as_deref().unwrap_or("none; audit_file says where to keep one"));
+    }
     out.fact(
         "who may come in",
         match door.entry() {
@@ -331,8 +350,10 @@ fn tell(started: &Started<'_>, out: &Out) {
         },
     );
     out.fact("API page", &format!("{url}/docs"));
-    if let Some(dev) = &door.dev {
-        tell_dev(url, dev, out);
+    match &door.dev {
+        Some(dev) if place.has_jobs_only() => tell_dev_jobs(url, dev, out),
+        Some(dev) => tell_dev(url, dev, out),
+        None => {}
     }
 }
 
@@ -352,6 +373,21 @@ fn tell_dev(url: &str, dev: &Dev, out: &Out) {
     }
 }
 
+/// The same for a server that has jobs only.
+fn tell_dev_jobs(url: &str, dev: &Dev, out: &Out) {
+    let Some((user, token)) = dev.tokens.iter().next() else { return };
+    out.plain(&format!("\n{user} creates the job `analyses/42`, and acquires it:\n"));
+    let call = |call: &str, more: &str| {
+        out.plain(&format!("  curl {call} -H 'Authorization: Bearer {token}'{more}"));
+    };
+    let body = " -H 'Content-Type: application/json' -d '{\"payload\": {\"page\": 7}}'";
+    call(&format!("-X PUT {url}/api/jobs/analyses/42"), body);
+    call(&format!("-X POST {url}/api/jobs/analyses/42/acquire"), "");
+    out.plain(&format!("\nthe command line, as {user}:\n"));
+    out.plain(&format!("  export LEASEHOLD_URL={url} LEASEHOLD_TOKEN={token}"));
+    out.plain(&format!("  {} job show analyses/42\n", program()));
+}
+
 /// This program as one would have to type it: after a build it is not on the path.
 fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "leasehold".to_owned())
@@ -360,6 +396,9 @@ fn program() -> String {
 impl Started<'_> {
     fn json(&self) -> serde_json::Value {
         let mut object = json!({ "url": self.url });
+        if let (true, Some(object)) = (self.place.has_jobs_only(), object.as_object_mut()) {
+            object.insert("jobs_only".into(), true.into());
+        }
         if let (Some(dev), Some(object)) = (&self.door.dev, object.as_object_mut()) {
             object.insert("tokens".into(), json!(dev.tokens));
             let pusher = &dev.pusher;

@@ -219,7 +219,7 @@ struct Inner {
 impl Leasehold {
     /// Opens the store that `url` names: a path such as `leases.db`, `memory:`, `embedded:PATH`, or
     /// `embedded:PATH?mode=shared` to share the file with other processes of this machine; `postgres://…`; or
-    /// `firestore:PROJECT`, for jobs in Firestore client, if the program was built with that (the feature `firestore`
+    /// `firestore:PROJECT`, for jobs in Firestore documents, if the program was built with that (the feature `firestore`
     /// of `leasehold-store`).
     pub fn open(url: &str) -> Result<Self, Error> {
         Ok(match leasehold_store::open_any(url)? {
@@ -230,7 +230,12 @@ impl Leasehold {
 
     /// Leases and jobs in documents that know nothing of each other. A wait for one polls it every two seconds.
     pub fn with_jobs(store: Arc<dyn JobStore>) -> Self {
-        Self::new(Box::new(Local(store)), None, Arc::new(HolderClock), Waiters::of_documents())
+        Self::with_jobs_and_clock(store, Arc::new(HolderClock))
+    }
+
+    /// The same, with a clock for the holders' deadlines that is not the machine's. For tests.
+    pub fn with_jobs_and_clock(store: Arc<dyn JobStore>, clock: Arc<dyn Clock>) -> Self {
+        Self::new(Box::new(Local(store)), None, clock, Waiters::of_documents())
     }
 
     /// The leases of a store that is open already.

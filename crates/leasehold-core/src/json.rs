@@ -28,7 +28,10 @@ pub enum JsonError {
         key: String,
     },
     /// Lists and objects are nested too deeply.
-    #[error("lists and objects are nested in each other more than {} levels deep; make it flatter", Json::MAX_DEPTH)]
+    #[error(
+        "lists and objects are nested in each other more than {} levels deep; make it flatter",
+        Json::MAX_DEPTH
+    )]
     TooDeep,
 }
 
@@ -208,10 +211,7 @@ mod tests {
             "1E+2",
         ] {
             assert_eq!(one_form(number), number);
-            assert_eq!(
-                one_form(&format!(" {{ \"n\" : [ {number} ] }} ")),
-                format!("{{\"n\":[{number}]}}")
-            );
+            assert_eq!(one_form(&format!(" {{ \"n\" : [ {number} ] }} ")), format!("{{\"n\":[{number}]}}"));
         }
     }
 
@@ -247,9 +247,21 @@ mod tests {
 
     #[test]
     fn what_is_not_json_is_refused() {
-        for text in
-            ["", "plain", "{", "[1,]", "01", "1.", "+1", "NaN", "'a'", "\"\n\"", r#""\ud800""#, "1 2", "\u{feff}1"]
-        {
+        for text in [
+            "",
+            "plain",
+            "{",
+            "[1,]",
+            "01",
+            "1.",
+            "+1",
+            "NaN",
+            "'a'",
+            "\"\n\"",
+            r#""\ud800""#,
+            "1 2",
+            "\u{feff}1",
+        ] {
             assert_eq!(Json::parse(text).unwrap_err(), JsonError::NotJson, "{text:?}");
         }
     }

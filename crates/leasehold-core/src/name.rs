@@ -196,20 +196,41 @@ impl JobId {
     /// The prefix of its keys.
     pub const DOOR: &'static str = "job/";
 
-    /// What a collection, and an id in it, look like, as a regular expression for those who describe them to others;
-    /// their lengths come on top.
+    /// What an id looks like, as a regular expression for those who describe it to others; its length comes on top.
     pub const PATTERN: &'static str = r"^(\.{0,2}[A-Za-z0-9_=@,;:~+-]|\.{3})[A-Za-z0-9_=@,.;:~+-]*$";
 
-    /// Reads a collection and an id, or says which rule they break.
+    /// The same for a collection.
+    pub const COLLECTION_PATTERN: &'static str = concat!(
+        r"^(\.{0,2}[A-Za-z0-9_=@,;:~+-]|\.{3})[A-Za-z0-9_=@,.;:~+-]*",
+        r"((/(\.{0,2}[A-Za-z0-9_=@,;:~+-]|\.{3})[A-Za-z0-9_=@,.;:~+-]*){2})*$",
+    );
+
+    /// Reads a collection and an id, or says which rule they break. A collection is a name, or one below a document of
+    /// another collection: `users/u1/analyses`.
     pub fn new(collection: &str, id: &str) -> Result<Self, Invalid> {
-        job_part("collection", collection, Self::MAX_COLLECTION_BYTES)?;
+        for part in collection.split('/') {
+            job_part("collection", part, Self::MAX_COLLECTION_BYTES)?;
+        }
+        if collection.len() > Self::MAX_COLLECTION_BYTES {
+            let rule = format!("a collection has at most {} bytes", Self::MAX_COLLECTION_BYTES);
+            return Err(Invalid::new("collection", collection, rule, "choose shorter names"));
+        }
+        if collection.split('/').count().is_multiple_of(2) {
+            let rule = "a collection is a name, or a name below a document of another collection";
+            return Err(Invalid::new(
+                "collection",
+                collection,
+                rule,
+                "write it like `analyses` or `users/u1/analyses`",
+            ));
+        }
         job_part("job id", id, Self::MAX_ID_BYTES)?;
         Key::parse(&format!("{}{collection}/{id}", Self::DOOR)).map(Self)
     }
 
     /// Reads `collection/id`, or says which rule it breaks.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let Some((collection, id)) = text.split_once('/') else {
+        let Some((collection, id)) = text.rsplit_once('/') else {
             let rule = "a job is `collection/id`, this one has no collection";
             return Err(Invalid::new("job", text, rule, "write it like `analyses/42`"));
         };
@@ -224,14 +245,12 @@ impl JobId {
     /// Whether names of jobs can begin like this: with part of a collection, or with a collection, a slash and part of an
     /// id.
     pub fn is_prefix(text: &str) -> bool {
-        let fits = |part: &str, most: usize| part.len() <= most && part.chars().all(is_job_char);
-        match text.split_once('/') {
-            None => fits(text, Self::MAX_COLLECTION_BYTES),
-            Some((collection, id)) => {
-                job_part("collection", collection, Self::MAX_COLLECTION_BYTES).is_ok()
-                    && fits(id, Self::MAX_ID_BYTES)
-            }
-        }
+        let (path, last) = text.rsplit_once('/').map_or((None, text), |(path, last)| (Some(path), last));
+        let mut whole = path.into_iter().flat_map(|path| path.split('/'));
+        let fits = path.unwrap_or_default().len() <= Self::MAX_COLLECTION_BYTES
+            && last.len() <= Self::MAX_ID_BYTES
+            && last.chars().all(is_job_char);
+        fits && whole.all(|part| job_part("collection", part, Self::MAX_COLLECTION_BYTES).is_ok())
     }
 
     /// The name, `collection/id`.
@@ -239,14 +258,14 @@ impl JobId {
         self.0.name()
     }
 
-    /// The collection, before the slash.
+    /// The collection, before the last slash.
     pub fn collection(&self) -> &str {
-        self.as_str().split_once('/').map_or("", |(collection, _)| collection)
+        self.as_str().rsplit_once('/').map_or("", |(collection, _)| collection)
     }
 
-    /// The id, after the slash.
+    /// The id, after it.
     pub fn id(&self) -> &str {
-        self.as_str().split_once('/').map_or("", |(_, id)| id)
+        self.as_str().rsplit_once('/').map_or("", |(_, id)| id)
     }
 
     /// The key of the job's lease.
@@ -760,6 +779,11 @@ mod tests {
             ("a", ".."),
             ("a b", "1"),
             ("a", "1/2"),
+            ("a/b", "1"),
+            ("a//b", "1"),
+            ("a/../b", "1"),
+            ("/a/b", "1"),
+            ("a/b/", "1"),
             ("a", "1%2F"),
             ("会議", "1"),
             ("a*", "1"),
@@ -768,14 +792,26 @@ mod tests {
         ] {
             assert!(JobId::new(collection, id).is_err(), "{collection:?} {id:?}");
         }
+        let inner = JobId::parse("users/u1/analyses/42").unwrap();
+        assert_eq!((inner.collection(), inner.id()), ("users/u1/analyses", "42"));
+        assert_eq!(JobId::new("users/u1/analyses", "42").unwrap(), inner);
+        assert!(JobId::new(&format!("{}/u/{}", "c".repeat(63), "d".repeat(62)), "1").is_ok());
+        assert!(JobId::new(&format!("{}/u/{}", "c".repeat(63), "d".repeat(63)), "1").is_err());
         assert!(JobId::parse("42").unwrap_err().to_string().contains("analyses/42"));
         for other in ["doc/a/b", "job/a", "job/a/b/c"] {
             assert_eq!(JobId::of(&Key::parse(other).unwrap()), None, "{other}");
         }
-        for (text, expected) in [("", true), ("ana", true), ("ana/", true), ("ana/4", true)] {
+        for (text, expected) in [
+            ("", true),
+            ("ana", true),
+            ("ana/", true),
+            ("ana/4", true),
+            ("users/u1/", true),
+            ("users/u1/ana", true),
+        ] {
             assert_eq!(JobId::is_prefix(text), expected, "{text}");
         }
-        for text in ["/", "/4", "../4", "a/b/c", "a b", "a/ b"] {
+        for text in ["/", "/4", "../4", "a//c", "a/../c", "a b", "a/ b"] {
             assert!(!JobId::is_prefix(text), "{text}");
         }
     }

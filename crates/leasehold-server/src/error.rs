@@ -93,6 +93,8 @@ codes! {
         "The hand-over request was not found", "引き継ぎの依頼が見つかりません";
     NoAudit, NOT_FOUND, "no_audit",
         "This server keeps no audit", "監査ログは記録されていません";
+    JobsOnly, NOT_FOUND, "jobs_only",
+        "This server has jobs only", "このサーバーはジョブ専用です";
     NotHolder, FORBIDDEN, "not_holder",
         "You do not hold the lock", "ロックを保持していません";
     NotAllowed, FORBIDDEN, "not_allowed",

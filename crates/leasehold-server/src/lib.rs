@@ -1,7 +1,8 @@
 //! The Leasehold server: edit locks for people, jobs for workers and leases for programs, over HTTP and server-sent events.
 //!
 //! [`run`] serves a store on a listener until a shutdown; the command `leasehold serve` only wires it up. The routes are
-//! thin: they parse a request, apply a command to the store and show the outcome.
+//! thin: they parse a request, apply a command to the store and show the outcome. A store that holds jobs and nothing else
+//! makes a server that has jobs only.
 //!
 //! No lease rule may be here, and a lease id may leave only to its holder.
 
@@ -37,7 +38,7 @@ use axum::http::header::{CACHE_CONTROL, HeaderName, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Method};
 use axum::response::IntoResponse;
 use axum::{Router, middleware};
-use leasehold_store::Store;
+use leasehold_store::{JobStore, Opened, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -78,7 +79,9 @@ pub enum Error {
 
 /// What all requests share.
 struct App {
-    store: Arc<dyn Store>,
+    store: Arc<dyn JobStore>,
+    /// The same store, if it has lists and events; otherwise the server has jobs only.
+    whole: Option<Arc<dyn Store>>,
     config: Config,
     hub: Arc<Hub>,
     tickets: Tickets,
@@ -92,6 +95,11 @@ struct App {
 }
 
 impl App {
+    /// The store, for what needs lists and events.
+    fn whole(&self) -> Result<&dyn Store, Failure> {
+        self.whole.as_deref().ok_or_else(jobs_only)
+    }
+
     /// Refuses a caller or an address that makes too many requests.
     fn slow_down(&self, who: Who<'_>) -> Result<(), Failure> {
         let who = match who {
@@ -133,12 +141,25 @@ pub struct Server {
 impl Server {
     /// Starts the background tasks: the hub, the sweeper and the audit.
     pub fn start(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        Self::open(Opened::Store(store), config)
+    }
+
+    /// The same on a store of either level. A server that has jobs only needs none of these tasks.
+    pub fn open(store: Opened, config: Config) -> Result<Self, Error> {
         config.check()?;
+        let (store, whole): (Arc<dyn JobStore>, _) = match store {
+            Opened::Store(store) => (store.clone(), Some(store)),
+            Opened::Jobs(store) => (store, None),
+        };
         accept::check_tls(&config)?;
+        let doors = Doors::of(whole.is_some());
         let metrics = Metrics::new();
+        if doors == Doors::Jobs {
+            metrics.jobs_only();
+        }
         let stop = CancellationToken::new();
         let audit = config.audit.as_deref().map(AuditLog::open).transpose()?;
-        let document = openapi::finish(&api().into_openapi());
+        let document = openapi::finish(&api(doors).into_openapi());
         let app = Arc::new(App {
             hub: Arc::new(Hub::new(config.limits.stream_backlog)),
             tickets: Tickets::new(config.ticket_secret.clone().map_or_else(random_secret, Ok)?),
@@ -147,19 +168,15 @@ impl Server {
             api_page: openapi::page(&document),
             openapi: document.to_string(),
             store,
+            whole,
             config,
             metrics,
             audit,
             stop,
         });
         let tasks = TaskTracker::new();
-        let (store, metrics, stop) = (&app.store, &app.metrics, &app.stop);
-        tasks.spawn(app.hub.clone().follow(store.clone(), metrics.clone(), stop.clone()));
-        tasks.spawn(sweeper::sweep(store.clone(), metrics.clone(), stop.clone()));
-        tasks.spawn(sweeper::clean(store.clone(), metrics.clone(), stop.clone()));
-        if let Some(audit) = &app.audit {
-            audit.report_to(metrics);
-            tasks.spawn(audit.clone().follow(store.clone(), app.config.wall_clock.clone(), stop.clone()));
+        if let Some(store) = &app.whole {
+            follow(&app, store, &tasks);
         }
         tasks.close();
         Ok(Self { app, tasks })
@@ -189,12 +206,13 @@ impl Server {
 
     /// All routes and their middleware.
     pub fn router(&self) -> Router {
-        let (router, _) = api().split_for_parts();
+        let doors = Doors::of(self.app.whole.is_some());
+        let (router, _) = api(doors).split_for_parts();
         router
             .route("/openapi.json", axum::routing::get(routes::service::openapi))
             .route("/docs", axum::routing::get(routes::service::docs))
             .route("/", axum::routing::get(async || axum::response::Redirect::temporary("/docs")))
-            .fallback(async || Failure::new(Code::NotFound).because_of("GET /docs lists all addresses"))
+            .fallback(async move |uri: axum::http::Uri| doors.no_such_address(uri.path()))
             .layer(middleware::from_fn_with_state(self.app.clone(), observe::observe))
             .layer(CatchPanicLayer::custom(|_| Failure::new(Code::Internal).into_response()))
             .layer(middleware::from_fn(error::render))
@@ -222,9 +240,57 @@ fn fixed_header(name: HeaderName, value: &'static str) -> SetResponseHeaderLayer
     SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value))
 }
 
-fn api() -> OpenApiRouter<Arc<App>> {
-    use routes::{events, handover, jobs, leases, lists, locks, service};
-    OpenApiRouter::with_openapi(openapi::begin())
+/// Starts what keeps watchers and the audit informed.
+fn follow(app: &App, store: &Arc<dyn Store>, tasks: &TaskTracker) {
+    let (metrics, stop) = (&app.metrics, &app.stop);
+    tasks.spawn(app.hub.clone().follow(store.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn(sweeper::sweep(store.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn(sweeper::clean(store.clone(), metrics.clone(), stop.clone()));
+    if let Some(audit) = &app.audit {
+        audit.report_to(metrics);
+        tasks.spawn(audit.clone().follow(store.clone(), app.config.wall_clock.clone(), stop.clone()));
+    }
+}
+
+/// Which doors a server has: a store without lists and events can hold jobs only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doors {
+    All,
+    Jobs,
+}
+
+impl Doors {
+    fn of(is_whole: bool) -> Self {
+        if is_whole { Self::All } else { Self::Jobs }
+    }
+
+    /// The refusal of an address that this server does not have.
+    fn no_such_address(self, path: &str) -> Failure {
+        let is_missing_door =
+            self == Self::Jobs && path.starts_with("/api/") && !path.starts_with("/api/jobs");
+        if is_missing_door {
+            return jobs_only();
+        }
+        Failure::new(Code::NotFound).because_of("GET /docs lists all addresses")
+    }
+}
+
+fn jobs_only() -> Failure {
+    let detail = "its store holds jobs and has no lists and no events; ask a server on a file or on PostgreSQL for documents";
+    Failure::new(Code::JobsOnly).because_of(detail)
+}
+
+fn api(doors: Doors) -> OpenApiRouter<Arc<App>> {
+    let router = OpenApiRouter::with_openapi(openapi::begin(doors)).merge(jobs_api()).merge(service_api());
+    match doors {
+        Doors::All => router.merge(documents_api()).merge(leases_api()),
+        Doors::Jobs => router,
+    }
+}
+
+fn documents_api() -> OpenApiRouter<Arc<App>> {
+    use routes::{events, handover, lists, locks};
+    OpenApiRouter::new()
         .routes(routes!(locks::acquire, locks::renew, locks::release, locks::look))
         .routes(routes!(locks::soft_release))
         .routes(routes!(locks::resume))
@@ -235,6 +301,16 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(handover::request, handover::withdraw))
         .routes(routes!(handover::told))
         .routes(routes!(handover::answer))
+        .routes(routes!(lists::documents))
+        .routes(routes!(lists::audit))
+        .routes(routes!(events::ticket))
+        .routes(routes!(events::of_room))
+        .routes(routes!(events::of_all))
+}
+
+fn jobs_api() -> OpenApiRouter<Arc<App>> {
+    use routes::jobs;
+    OpenApiRouter::new()
         .routes(routes!(jobs::create, jobs::look))
         .routes(routes!(jobs::acquire))
         .routes(routes!(jobs::refresh))
@@ -242,13 +318,18 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::complete))
         .routes(routes!(jobs::fail))
         .routes(routes!(jobs::reset))
+}
+
+fn leases_api() -> OpenApiRouter<Arc<App>> {
+    use routes::leases;
+    OpenApiRouter::new()
         .routes(routes!(leases::acquire, leases::renew, leases::release, leases::look))
         .routes(routes!(leases::cancel))
-        .routes(routes!(lists::documents))
-        .routes(routes!(lists::audit))
-        .routes(routes!(events::ticket))
-        .routes(routes!(events::of_room))
-        .routes(routes!(events::of_all))
+}
+
+fn service_api() -> OpenApiRouter<Arc<App>> {
+    use routes::service;
+    OpenApiRouter::new()
         .routes(routes!(service::healthz))
         .routes(routes!(service::readyz))
         .routes(routes!(service::metrics))

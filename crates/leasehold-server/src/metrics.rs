@@ -42,9 +42,10 @@ const STORE_ERRORS: &str = "leasehold_store_errors_total";
 const AUDIT_ERRORS: &str = "leasehold_audit_errors_total";
 const SWEEPER_LAG: &str = "leasehold_sweeper_lag_seconds";
 const BUILD_INFO: &str = "leasehold_build_info";
+const JOBS_ONLY: &str = "leasehold_jobs_only";
 
 /// Every metric with its description. `docs/operations.md` has the same table.
-const ALL: [(&str, &str); 24] = [
+const ALL: [(&str, &str); 25] = [
     (REQUESTS, "Requests answered, by route, method and status."),
     (REQUEST_SECONDS, "Time until the head of an answer was ready, by route and method."),
     (GRANTED, "Leases granted, as the store's events tell."),
@@ -69,6 +70,7 @@ const ALL: [(&str, &str); 24] = [
     (AUDIT_ERRORS, "Failed attempts to write the audit; each is tried again."),
     (SWEEPER_LAG, "How late the last expiry was told."),
     (BUILD_INFO, "Always 1; the label says which version this is."),
+    (JOBS_ONLY, "1 if the server has jobs only: its store has no events, and what it granted itself is counted."),
 ];
 
 /// From half a millisecond to ten seconds: a lock call takes a few milliseconds, a wait for a slow disk seconds.
@@ -109,6 +111,7 @@ struct Handles {
     store_errors: IntCounter,
     audit_errors: IntCounter,
     sweeper_lag: Gauge,
+    jobs_only: IntGauge,
 }
 
 impl Metrics {
@@ -149,6 +152,16 @@ impl Metrics {
         if let Some(counter) = counter {
             counter.inc();
         }
+    }
+
+    /// The server has jobs only.
+    pub fn jobs_only(&self) {
+        self.0.jobs_only.set(1);
+    }
+
+    /// A lease was granted by a store that has no events.
+    pub fn granted(&self) {
+        self.0.granted.inc();
     }
 
     /// A lease was renewed.
@@ -299,6 +312,7 @@ impl Handles {
             auth_failures: plain(AUTH_FAILURES)?,
             store_errors: plain(STORE_ERRORS)?,
             audit_errors: plain(AUDIT_ERRORS)?,
+            jobs_only: open(JOBS_ONLY)?,
             sweeper_lag: keep(&registry, Gauge::with_opts(opts(SWEEPER_LAG))?)?,
             registry,
         })

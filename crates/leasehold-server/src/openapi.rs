@@ -8,17 +8,27 @@ use serde_json::{Value, json};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
 
+use crate::Doors;
 use crate::error::{CODES, Code};
 
 /// The document before the routes are added to it.
-pub(crate) fn begin() -> OpenApi {
+pub(crate) fn begin(doors: Doors) -> OpenApi {
     let scheme =
         SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build());
     let mut components = ComponentsBuilder::new().schema_from::<Held>().schema_from::<Problem>().build();
     components.add_security_scheme("token", scheme);
-    let description = "Locks that let one user at a time edit a document, one worker at a time run a job and one program at a time do its work, with events for every change of a document.";
+    let (title, description) = match doors {
+        Doors::All => (
+            "Leasehold: documents, jobs and leases",
+            "Locks that let one user at a time edit a document, one worker at a time run a job and one program at a time do its work, with events for every change of a document.",
+        ),
+        Doors::Jobs => (
+            "Leasehold: jobs",
+            "Locks that let one worker at a time run a job. This server has jobs only: its store has no lists and no events.",
+        ),
+    };
     let info = InfoBuilder::new()
-        .title("Leasehold: documents, jobs and leases")
+        .title(title)
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(description))
         .build();
@@ -58,7 +68,9 @@ fn write_out_formats(part: &mut Value) {
         Some("uuid") => Some((LeaseId::PATTERN.to_owned(), Some((36, 36)))),
         Some("room-id") => Some((RoomId::PATTERN.to_owned(), Some((1, RoomId::MAX_BYTES)))),
         Some("room-id-or-empty") => Some((format!("^$|{}", RoomId::PATTERN), Some((0, RoomId::MAX_BYTES)))),
-        Some("collection") => Some((JobId::PATTERN.to_owned(), Some((1, JobId::MAX_COLLECTION_BYTES)))),
+        Some("collection") => {
+            Some((JobId::COLLECTION_PATTERN.to_owned(), Some((1, JobId::MAX_COLLECTION_BYTES))))
+        }
         Some("job-id") => Some((JobId::PATTERN.to_owned(), Some((1, JobId::MAX_ID_BYTES)))),
         Some("lease-name") => Some((LeaseName::PATTERN.to_owned(), Some((1, LeaseName::MAX_BYTES)))),
         Some("reason" | "printable") => Some((Reason::PATTERN.to_owned(), None)),
@@ -221,8 +233,12 @@ nav a { margin-right: 1rem }";
 pub(crate) fn page(document: &Value) -> String {
     let mut body = String::new();
     for tag in ["Locks", "Hand-over", "Events", "Jobs", "Leases", "Operating"] {
+        let operations = operations(document, tag);
+        if operations.is_empty() {
+            continue;
+        }
         let _ = write!(body, "<h2 id=\"{tag}\">{tag}</h2>");
-        for (path, method, operation) in operations(document, tag) {
+        for (path, method, operation) in operations {
             write_operation(&mut body, path, method, operation);
         }
     }

@@ -12,9 +12,7 @@ use leasehold_core::wire::documents::{
     Asked, Checked, DocumentEvent, EventName, Grant, HandoverRequest, Heartbeat, Held, Holder, LockState,
     LockView, UnlockReason,
 };
-use leasehold_core::wire::jobs::{
-    JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus,
-};
+use leasehold_core::wire::jobs::{JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus};
 use leasehold_core::wire::leases::{LeaseGrant, LeaseHold, LeaseState};
 use leasehold_core::{JobId, Json, LeaseId, LeaseName, Meta, Owner, RoomId, Slot, StoreTime};
 

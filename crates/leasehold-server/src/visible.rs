@@ -76,7 +76,7 @@ async fn gather(
 ) -> Result<(), Failure> {
     loop {
         range.limit = if only.is_some() { 1 } else { wanted.saturating_sub(page.states.len()).max(1) };
-        let found = app.of_store(app.store.list(&range)).await?;
+        let found = app.of_store(app.whole()?.list(&range)).await?;
         page.position = page.position.min(found.position);
         let moment = Moment::new(app, found.now);
         let claim = session.claim();
@@ -96,5 +96,5 @@ async fn gather(
 /// The position of the newest event.
 pub(crate) async fn newest(app: &App) -> Result<Position, Failure> {
     let range = Range { prefix: RoomId::DOOR.to_owned(), after: None, limit: 1 };
-    Ok(app.of_store(app.store.list(&range)).await?.position)
+    Ok(app.of_store(app.whole()?.list(&range)).await?.position)
 }

@@ -99,7 +99,12 @@ impl Args {
         if let (Some(rest), None) = (rest.as_object_mut(), &self.lease_id_file) {
             rest.insert("lease_id".into(), lease_id.into());
         }
-        tell(out, "acquired", &self.id, JobFields { payload: Some(begun.payload.clone()), result: None, rest });
+        tell(
+            out,
+            "acquired",
+            &self.id,
+            JobFields { payload: Some(begun.payload.clone()), result: None, rest },
+        );
     }
 
     fn say(&self, begun: &Begun, lease_id: &str, out: &Out) {

@@ -49,14 +49,12 @@ pub(crate) struct Complete {
 impl Complete {
     pub(super) fn run(&self, out: &Out) -> Result<Ending> {
         let (id, claim) = (&self.attempt.id, self.attempt.claim()?);
-        self.attempt.place.run(async |jobs| {
-            match jobs.complete(id.as_str(), claim, &self.result).await {
-                Ok(()) => {
-                    said(out, "completed", id, &format!("{id} is done"));
-                    Ok(Ending::Done)
-                }
-                Err(error) => lost(id, error, out),
+        self.attempt.place.run(async |jobs| match jobs.complete(id.as_str(), claim, &self.result).await {
+            Ok(()) => {
+                said(out, "completed", id, &format!("{id} is done"));
+                Ok(Ending::Done)
             }
+            Err(error) => lost(id, error, out),
         })
     }
 }

@@ -68,7 +68,9 @@ fn show(id: &JobId, look: &JobLook, out: &Out) {
     out.fact("attempts", &format!("{}{most}", look.attempts));
     match &look.status {
         Status::Queued => {}
-        Status::Ready { result, .. } => out.fact("result", &one_line(Json::of_text(result.as_str()).as_str())),
+        Status::Ready { result, .. } => {
+            out.fact("result", &one_line(Json::of_text(result.as_str()).as_str()));
+        }
         Status::Failed { error, .. } => out.fact("error", &one_line(error.as_str())),
     }
     if let Some(held) = &look.held {

@@ -74,7 +74,7 @@ settings! {
         /// Where to listen; port 0 lets the system choose one [default: 127.0.0.1:7420]
         #[arg(long, value_name = "HOST:PORT", env = "LEASEHOLD_LISTEN")]
         listen: String,
-        /// Where the leases are: a file, `memory:`, or `postgres://…` [default: leases.db]
+        /// Where the leases are: a file, `memory:`, `postgres://…`, or `firestore:PROJECT` for jobs only [default: leases.db]
         ///
         /// A URL with a password belongs into the variable or the file.
         #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE")]

@@ -37,7 +37,8 @@ impl Remote {
         let server = &self.0;
         Ok(match call {
             JobCall::Create { payload, max_attempts } => {
-                let (is_new, _) = server.create_job(id, Json::of_text(payload.as_str()), max_attempts).await?;
+                let (is_new, _) =
+                    server.create_job(id, Json::of_text(payload.as_str()), max_attempts).await?;
                 if is_new { JobReply::Created } else { JobReply::Exists }
             }
             JobCall::Look => JobReply::Looked(look(&server.job(id).await?)?),
@@ -132,9 +133,7 @@ fn status(
     let by = finished_by.map(fence).transpose()?;
     Ok(match (status, by) {
         (JobStatus::Queued | JobStatus::Running, _) => Status::Queued,
-        (JobStatus::Failed, by) => {
-            Status::Failed { error: text(error.unwrap_or_default())?, by }
-        }
+        (JobStatus::Failed, by) => Status::Failed { error: text(error.unwrap_or_default())?, by },
         // A result that is `null` reads as none.
         (JobStatus::Ready, Some(by)) => {
             let result = result.map_or_else(|| "null".to_owned(), Json::to_text);

@@ -60,7 +60,11 @@ async fn pass(seconds: u64) {
 async fn a_job_is_done_once_and_its_result_is_replayed() {
     let jobs = jobs().await;
     let guard = acquired(&jobs, "w1").await;
-    assert_eq!((guard.payload(), guard.attempt(), guard.is_recovered()), ("{\"page\": 7}", 1, false));
+    assert_eq!(
+        (guard.payload(), guard.attempt(), guard.is_recovered()),
+        ("{\"page\":7}", 1, false),
+        "in one form"
+    );
     let refused = jobs.acquire(ID, worker("w2")).await.unwrap();
     assert_eq!(refused.reason(), Some("locked"));
     guard.complete("42").await.unwrap();
@@ -165,7 +169,26 @@ async fn what_the_work_comes_to_is_what_the_job_comes_to() {
     assert_eq!(run, JobRun::AlreadyFinished(Finished::Failed { error: "broken".into() }));
     assert_eq!(jobs.reset(ID).await.unwrap(), None);
     let run = jobs.run(ID, worker("w1"), |_, payload| async move { Ok(payload) }).await.unwrap();
-    assert_eq!(run, JobRun::Done { result: "{\"page\": 7}".into() });
+    assert_eq!(run, JobRun::Done { result: "{\"page\":7}".into() });
+}
+
+/// A program without a server kept whatever text it got: with a key twice, and another order of keys was another payload.
+#[tokio::test(start_paused = true)]
+async fn a_payload_is_json_in_one_form_or_text_as_it_is() {
+    let jobs = leasehold().jobs().unwrap();
+    let exact = "{\"n\":1180591620717411303425,\"p\":1.10}";
+    assert_eq!(
+        jobs.create(ID, "{\"p\": 1.10, \"n\": 1180591620717411303425}", None).await.unwrap(),
+        Created::New
+    );
+    assert_eq!(jobs.create(ID, exact, None).await.unwrap(), Created::Before);
+    assert_eq!(acquired(&jobs, "w1").await.payload(), exact);
+    let other = jobs.create(ID, "{\"n\":1180591620717411303426,\"p\":1.10}", None).await;
+    assert!(matches!(other, Err(Error::JobDiffers { .. })), "{other:?}");
+    let twice = jobs.create("analyses/43", "{\"a\":1,\"a\":1}", None).await.unwrap_err().to_string();
+    assert!(twice.contains("the key \"a\" is there twice"), "{twice}");
+    jobs.create("analyses/44", "two\n  lines", None).await.unwrap();
+    assert_eq!(jobs.look("analyses/44").await.unwrap().unwrap().payload, "two\n  lines");
 }
 
 /// The same task, delivered fifty times at once: it runs once, and everybody gets the same answer.

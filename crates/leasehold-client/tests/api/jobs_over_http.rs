@@ -189,7 +189,8 @@ async fn what_a_server_cannot_take_is_refused_before_it_is_sent() {
     let jobs = Leasehold::connect(client("127.0.0.1:1".parse().unwrap(), "anna")).jobs().unwrap();
     for (id, options, said) in [
         ("42", AcquireOptions::new(), "no collection"),
-        ("a/b/c", AcquireOptions::new(), "job id"),
+        ("a/b/c", AcquireOptions::new(), "users/u1/analyses"),
+        ("a/b c", AcquireOptions::new(), "job id"),
         (ID, AcquireOptions::owner("x".repeat(65)), "1 to 64 characters"),
         (ID, AcquireOptions::new().meta("a", "b"), "nothing else to show"),
     ] {

@@ -318,7 +318,10 @@ mod tests {
         let granted = json!({"acquired": true, "lease_id": "x", "fence": 7, "expires_at": "", "expires_in_ms": 1,
             "ttl_seconds": 1, "refresh_after_ms": 1, "stop_after_ms": 1, "holder": {"id": "w", "name": "W"}, "attempt": 1, "recovered": false, "payload": null});
         let read: JobAcquired = serde_json::from_value(granted).unwrap();
-        assert!(matches!(&read, JobAcquired::Granted(granted) if granted.payload == Json::of_text("null")), "{read:?}");
+        assert!(
+            matches!(&read, JobAcquired::Granted(granted) if granted.payload == Json::of_text("null")),
+            "{read:?}"
+        );
     }
 
     /// 2^70 + 1 came back as a float.

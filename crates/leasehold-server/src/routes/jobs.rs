@@ -33,7 +33,7 @@ const TTL: Duration = Duration::from_secs(300);
 #[into_params(parameter_in = Path)]
 #[allow(dead_code)] // describes it; the routes take it apart by themselves
 pub(crate) struct JobPath {
-    /// The collection
+    /// The collection; one below a document of another collection is written as `users%2Fu1%2Fanalyses`
     #[param(format = "collection", example = "analyses")]
     collection: String,
     /// The id in it
@@ -123,6 +123,9 @@ pub(crate) async fn acquire(
     };
     match &applied.outcome {
         JobOutcome::Acquired { lease, recovered } => {
+            if app.whole.is_none() {
+                app.metrics.granted();
+            }
             let granted = views::job_granted(lease, job, *recovered, moment);
             Ok(Json(JobAcquired::Granted(Box::new(granted))))
         }

@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
 use leasehold_server::{Config, Server};
 use leasehold_store::clock::{Clock, unix_millis};
-use leasehold_store::{Limits, Memory, Store};
+use leasehold_store::{Limits, Memory, Opened, Store};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -57,6 +57,14 @@ impl House {
         config.wall_clock = Arc::new(move || NOON + u64::try_from(start.elapsed().as_millis()).unwrap());
         change(&mut config);
         let server = Server::start(store.clone(), config).unwrap();
+        Self { router: server.router(), server, store }
+    }
+
+    /// A server on a store that holds jobs and nothing else.
+    pub fn with_jobs_only() -> Self {
+        let store: Arc<dyn Store> =
+            Arc::new(Memory::with(Arc::new(TokioClock(Instant::now())), Limits::default(), 0));
+        let server = Server::open(Opened::Jobs(store.clone()), Config::new(auth())).unwrap();
         Self { router: server.router(), server, store }
     }
 

@@ -261,7 +261,10 @@ pub async fn job_numbers_and_texts_come_back_as_they_were_sent(harness: &dyn Job
         let key = key(&format!("exact-{at}"));
         let job = apply(harness, &key, JobCommand::Settle).await.record.job.unwrap();
         assert_eq!(job.payload.as_str(), *sent);
-        assert!(matches!(&job.status, Status::Ready { result, .. } if result.as_str() == *sent), "{sent}: {job:?}");
+        assert!(
+            matches!(&job.status, Status::Ready { result, .. } if result.as_str() == *sent),
+            "{sent}: {job:?}"
+        );
     }
 }
 

@@ -269,8 +269,11 @@ impl Reader<'_> {
         if let Some(fence) = values::fence_of(value).filter(|fence| *fence < Fence::MAX.get()) {
             return Ok(fence);
         }
-        let rule = format!("the next fence has to be larger, and fences are whole numbers up to {}", Fence::MAX);
-        let fix = format!("write the last fence that was used into the field {name} of the document, or delete the field");
+        let rule =
+            format!("the next fence has to be larger, and fences are whole numbers up to {}", Fence::MAX);
+        let fix = format!(
+            "write the last fence that was used into the field {name} of the document, or delete the field"
+        );
         Err(Invalid::new("fence in the document", &values::job_text_of(value), rule, fix))
     }
 

@@ -143,6 +143,9 @@ struct Inner {
 
 type Client = FirestoreClient<GoogleAuthMiddleware>;
 
+/// What follows from a command on a document: what is to be written, and the answer once it is.
+type Decide<C, T> = fn(&Inner, &Key, C, &Seen) -> TroubleResult<(Writes, T)>;
+
 impl Inner {
     /// The time, when Firestore says that it is `read_time`.
     fn now(&self, read_time: StoreTime) -> StoreTime {
@@ -199,7 +202,7 @@ impl Inner {
         self: Arc<Self>,
         (document, key, command): (String, Key, C),
         look: bool,
-        decide: fn(&Self, &Key, C, &Seen) -> TroubleResult<(Writes, T)>,
+        decide: Decide<C, T>,
     ) -> TroubleResult<T> {
         if look {
             let seen = turn::read(&self, &document, None, None).await?;
@@ -230,12 +233,7 @@ impl Inner {
     }
 
     /// The same for a command about a job.
-    fn decide_job(
-        &self,
-        key: &Key,
-        command: JobCommand,
-        seen: &Seen,
-    ) -> TroubleResult<(Writes, JobApplied)> {
+    fn decide_job(&self, key: &Key, command: JobCommand, seen: &Seen) -> TroubleResult<(Writes, JobApplied)> {
         let mut veil = Veil::default();
         let (command, now) = (veil.job_command(command), seen.now);
         let found = Found::read(&self.url.names, key, seen.fields.as_ref());

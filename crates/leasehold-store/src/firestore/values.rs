@@ -3,8 +3,8 @@
 //! Payloads and results are Firestore's own maps, lists and numbers wherever these carry them exactly, and their JSON as a
 //! string where they do not: Firestore has no integers beyond 64 bits, no lists directly in lists, and 20 levels at most.
 
-use gcloud_sdk::google::firestore::v1::{ArrayValue, MapValue, Value};
 use gcloud_sdk::google::firestore::v1::value::ValueType;
+use gcloud_sdk::google::firestore::v1::{ArrayValue, MapValue, Value};
 use gcloud_sdk::prost_types::Timestamp;
 use leasehold_core::{Fence, StoreTime};
 use serde_json::json;

@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, and shares a harness with others"
 )]
 
+mod analysis;
 mod place;
 
 // The same servers that the tests of the stores start.

@@ -70,7 +70,8 @@ pub(super) fn one_retry_policy(files: &[File]) -> Vec<String> {
 }
 
 /// Where shapes of JSON, files and queries may be declared. Everything else takes and gives types of these files.
-const SERDE: [&str; 10] = [
+const SERDE: [&str; 12] = [
+    "crates/leasehold-core/src/json.rs",
     "crates/leasehold-core/src/wire",
     "crates/leasehold-project-rules/src/wire",
     "crates/leasehold-project/src/draft.rs",
@@ -79,6 +80,7 @@ const SERDE: [&str; 10] = [
     "crates/leasehold-server/src/tickets.rs",
     "crates/leasehold-server/src/routes/events.rs",
     "crates/leasehold-server/src/routes/lists.rs",
+    "crates/leasehold-cli/src/job.rs",
     "crates/leasehold-cli/src/logs.rs",
     "crates/leasehold-cli/src/serve/settings.rs",
 ];

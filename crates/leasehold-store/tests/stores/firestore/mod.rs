@@ -9,8 +9,8 @@ mod raw;
 
 use std::time::Duration;
 
-use gcloud_sdk::google::firestore::v1::ArrayValue;
 use gcloud_sdk::google::firestore::v1::value::ValueType;
+use gcloud_sdk::google::firestore::v1::{ArrayValue, MapValue, Value};
 use gcloud_sdk::prost_types::Timestamp;
 use leasehold_core::job::{JobCommand, JobOutcome, JobText, Status};
 use leasehold_core::lease::Proof;
@@ -309,6 +309,151 @@ async fn what_another_program_finished_meanwhile_is_not_overwritten() {
     }
 }
 
+// --- payloads and results ---
+
+fn map(members: [(&str, ValueType); 2]) -> ValueType {
+    ValueType::MapValue(MapValue { fields: fields(members) })
+}
+
+/// They were strings of JSON, which no query and no console can look into.
+#[tokio::test]
+async fn payload_and_result_are_maps() {
+    let bench = bench!();
+    let payload = JobText::value(r#"{"page": 7, "ratio": 0.5}"#).unwrap();
+    let create = JobCommand::Create { payload: payload.clone(), max_attempts: None };
+    assert_eq!(bench.job("analyses/map", create.clone()).await.outcome, JobOutcome::Created);
+    let claim = bench.must_acquire("analyses/map", "w1", 1).await;
+    let done = JobText::value(r#"{"pages": [1, 2], "title": "会議"}"#).unwrap();
+    bench.job("analyses/map", JobCommand::Complete { claim: claim.into(), result: done.clone() }).await;
+    let after = bench.raw.get("analyses/map").await;
+    let number = ValueType::IntegerValue;
+    let pages = [1, 2].map(|page| Value { value_type: Some(number(page)) }).to_vec();
+    let pages = ValueType::ArrayValue(ArrayValue { values: pages });
+    let expected = [
+        ("payload", map([("page", number(7)), ("ratio", ValueType::DoubleValue(0.5))])),
+        ("result", map([("pages", pages), ("title", text("会議"))])),
+    ];
+    for (name, value) in expected {
+        assert_eq!(after[name].value_type, Some(value), "{name}");
+    }
+    assert_eq!(bench.job("analyses/map", create).await.outcome, JobOutcome::Exists);
+    let job = bench.job("analyses/map", JobCommand::Settle).await.record.job.unwrap();
+    assert_eq!(job.payload, payload);
+    assert!(matches!(&job.status, Status::Ready { result, .. } if *result == done), "{job:?}");
+}
+
+/// Firestore's integers have 64 bits: a larger one would come back as a double.
+#[tokio::test]
+async fn what_firestore_cannot_carry_exactly_is_kept_as_its_json() {
+    let bench = bench!();
+    for (at, exact) in [r#"{"n":1180591620717411303425}"#, "[[1],[2]]", "1.10"].into_iter().enumerate() {
+        let path = format!("analyses/exact-{at}");
+        let payload = JobText::value(exact).unwrap();
+        bench.job(&path, JobCommand::Create { payload, max_attempts: None }).await;
+        assert_eq!(bench.raw.get(&path).await["payload"].value_type, Some(text(exact)));
+    }
+}
+
+#[tokio::test]
+async fn documents_of_earlier_versions_and_of_other_programs_are_read() {
+    let bench = bench!();
+    let native = map([("page", ValueType::IntegerValue(7)), ("x", ValueType::NullValue(0))]);
+    let payloads = [text(r#"{"page": 7, "x": null}"#), text(r#"{"page":7,"x":null}"#), native];
+    for (at, payload) in payloads.into_iter().enumerate() {
+        let path = format!("analyses/earlier-{at}");
+        let written = [("payload", payload), ("result", text(r#"{"pages": 12}"#)), ("status", text("READY"))];
+        bench.raw.put(&path, fields(written.clone())).await;
+        let payload = JobText::value(r#"{"x":null,"page":7}"#).unwrap();
+        let create = JobCommand::Create { payload, max_attempts: None };
+        let found = bench.job(&path, create).await;
+        assert_eq!(found.outcome, JobOutcome::Exists, "{at}");
+        let status = found.record.job.unwrap().status;
+        assert!(
+            matches!(&status, Status::Ready { result, .. } if result.is_same_value(&result_of(r#"{"pages":12}"#)))
+        );
+        assert_eq!(bench.raw.get(&path).await["payload"].value_type, Some(written[0].1.clone()), "as it was");
+    }
+}
+
+fn result_of(json: &str) -> JobText {
+    JobText::value(json).unwrap()
+}
+
+#[tokio::test]
+async fn a_job_may_be_in_a_subcollection() {
+    let Some(emulator) = emulator() else { return };
+    let bench = bench!();
+    bench.raw.put("users/u1/analyses/42", fields([("status", text("PROCESSING"))])).await;
+    bench.must_acquire("users/u1/analyses/42", "w1", 1).await;
+    assert_eq!(bench.raw.get("users/u1/analyses/42").await["lockOwner"].value_type, Some(text("w1")));
+    assert_eq!(word(&bench.acquire("users/u2/analyses/42", "w1", 2).await), "missing");
+    let project = project();
+    let inner = url(emulator, &project).with("collection", "users/u1/analyses").unwrap();
+    let raw = Raw::connect(&emulator.host, &project).await;
+    raw.put("users/u1/analyses/43", fields([("status", text("PROCESSING"))])).await;
+    Bench { store: Firestore::options().open(&inner), raw }.must_acquire("43", "w1", 3).await;
+}
+
+// --- fences of other programs ---
+
+/// A `lockFence` beyond ours, or of another type, counted as absent: the next fence was smaller.
+#[tokio::test]
+async fn law_02_the_fence_of_another_program_is_respected() {
+    let bench = bench!();
+    let ahead = i64::try_from(unix_millis()).unwrap() + 1_000_000_000;
+    let followed = [
+        ValueType::IntegerValue(ahead),
+        ValueType::DoubleValue(ahead as f64),
+        text(&ahead.to_string()),
+        ValueType::DoubleValue(ahead as f64 - 0.5),
+    ];
+    for (at, fence) in followed.into_iter().enumerate() {
+        let path = format!("analyses/ahead-{at}");
+        bench.raw.put(&path, fields([("lockFence", fence)])).await;
+        let next = bench.must_acquire(&path, "w1", at as u64).await.fence.get();
+        assert_eq!(next, ahead.cast_unsigned() + 1, "{at}");
+    }
+    for (at, fence) in
+        [ValueType::NullValue(0), text(""), ValueType::IntegerValue(-1)].into_iter().enumerate()
+    {
+        let path = format!("analyses/none-{at}");
+        bench.raw.put(&path, fields([("lockFence", fence)])).await;
+        bench.must_acquire(&path, "w1", 10 + at as u64).await;
+    }
+}
+
+#[tokio::test]
+async fn law_02_where_no_fence_can_follow_nothing_is_granted() {
+    let bench = bench!();
+    let too_far = [
+        ValueType::IntegerValue((1 << 53) - 1),
+        ValueType::IntegerValue(i64::MAX),
+        ValueType::DoubleValue(1e300),
+        text("99999999999999999999999999"),
+        text("seventeen"),
+        ValueType::BooleanValue(true),
+        ValueType::TimestampValue(Timestamp { seconds: now(), nanos: 0 }),
+    ];
+    for (at, fence) in too_far.into_iter().enumerate() {
+        let path = format!("analyses/far-{at}");
+        let key = Key::parse(&format!("job/{path}")).unwrap();
+        let document = fields([("status", text("NEW")), ("lockFence", fence.clone())]);
+        bench.raw.put(&path, document.clone()).await;
+        let acquire = || JobCommand::Acquire(bid("w1", at as u64, TTL));
+        let error = bench.store.apply_job(&key, acquire()).await.unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{fence:?}: {error}");
+        let error = error.to_string();
+        assert!(error.contains("lockFence") && error.contains("delete the field"), "{error}");
+        assert_eq!(bench.raw.get(&path).await, document, "nothing was written");
+        // What grants nothing is answered as ever.
+        let locked = fields([("lockOwner", text("w9")), ("lockExpiresAt", text(&iso(600)))]);
+        bench.raw.put(&path, locked).await;
+        assert_eq!(word(&bench.acquire(&path, "w1", at as u64).await), "locked");
+        bench.raw.put(&path, fields([("status", text("READY")), ("lockOwner", text(""))])).await;
+        assert_eq!(word(&bench.acquire(&path, "w1", at as u64).await), "already_finished");
+    }
+}
+
 /// Every field of ours, in every shape that makes no sense: an answer, never a panic.
 #[tokio::test]
 async fn nonsense_in_our_fields_is_answered() {
@@ -333,8 +478,16 @@ async fn nonsense_in_our_fields_is_answered() {
         for (number, name) in ours.iter().chain(&others).enumerate() {
             let (path, id) = (format!("analyses/{name}-{at}"), (at * 100 + number) as u64);
             bench.raw.put(&path, fields([(*name, value.clone())])).await;
-            let outcome = bench.acquire(&path, "w1", id).await;
-            assert!(!matches!(outcome, JobOutcome::Missing), "{name} = {value:?}: {outcome:?}");
+            let command = JobCommand::Acquire(bid("w1", id, TTL));
+            let key = Key::parse(&format!("job/{path}")).unwrap();
+            match bench.store.apply_job(&key, command).await {
+                Ok(applied) => {
+                    assert!(applied.outcome != JobOutcome::Missing, "{name} = {value:?}: {applied:?}");
+                }
+                // What no fence can follow.
+                Err(Error::Invalid(invalid)) => assert_eq!(*name, "lockFence", "{value:?}: {invalid}"),
+                Err(error) => panic!("{name} = {value:?}: {error}"),
+            }
         }
     }
 }
