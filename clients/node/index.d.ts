@@ -11,16 +11,30 @@ export interface Held {
 
 export type Status = 'QUEUED' | 'RUNNING' | 'READY' | 'FAILED';
 
+/**
+ * JSON that is sent as it is, also within a payload or a result: for numbers that a number in JavaScript does not carry. A BigInt
+ * is sent as an integer.
+ */
+export class JsonText {
+  constructor(text: string);
+  readonly text: string;
+}
+
 /** A job as everybody who may see it sees it. */
 export interface Job {
   /** `collection/id`. */
   id: string;
   status: Status;
-  payload: unknown;
+  /** Throws `Inexact` if it holds a number that JavaScript would round. */
+  readonly payload: unknown;
+  /** The payload as JSON, with all digits. */
+  readonly payloadText: string;
   attempts: number;
   maxAttempts?: number;
-  /** What it came to, when it is READY. */
-  result?: unknown;
+  /** The result, when it is READY. Throws `Inexact` if it holds a number that JavaScript would round. */
+  readonly result?: unknown;
+  /** The result as JSON, with all digits. */
+  readonly resultText?: string;
   /** Why it was given up, when it is FAILED. */
   error?: string;
   /** Who is working on it, while somebody is. */
@@ -32,7 +46,10 @@ export interface NotAcquired {
   acquired: false;
   reason: 'already_finished' | 'locked';
   status: Status;
-  result?: unknown;
+  /** Throws `Inexact` if it holds a number that JavaScript would round. */
+  readonly result?: unknown;
+  /** The result as JSON, with all digits. */
+  readonly resultText?: string;
   error?: string;
   held?: Held;
 }
@@ -46,6 +63,8 @@ export interface AcquireOptions {
   onLost?: (attempt: Attempt) => void;
   /** Whether the attempt refreshes itself; true by default. Otherwise it lasts until `refresh()` is called. */
   refreshes?: boolean;
+  /** Gives up the acquire itself: an attempt that may have begun is withdrawn, and does not count. */
+  signal?: AbortSignal;
 }
 
 /** A job that is ours to do, until it is finished, given back, or lost. It refreshes itself. */
@@ -53,12 +72,15 @@ export class Attempt {
   private constructor();
   readonly acquired: true;
   readonly id: string;
+  /** Throws `Inexact` if it holds a number that JavaScript would round. */
   readonly payload: any;
+  /** The payload as JSON, with all digits. */
+  readonly payloadText: string;
   /** Pass it on to whatever the work changes, which refuses an older one. */
   readonly fence: number;
   /** The how-manieth attempt this is. */
   readonly attempt: number;
-  /** Whether whoever had the job before vanished: they may have done part of it. */
+  /** Whether the previous worker vanished: it may have done part of the job. */
   readonly recovered: boolean;
   /** Aborted when the attempt is lost, before anybody else can begin; its `reason` is a `LeaseLost`. */
   readonly signal: AbortSignal;
@@ -80,6 +102,8 @@ export interface Run<T = unknown> {
   /** `done` and `failed`: we did the work. `already_finished` and `locked`: we did not. */
   outcome: 'done' | 'failed' | 'already_finished' | 'locked';
   result?: T;
+  /** The result of a job that was finished before, as JSON, with all digits. */
+  readonly resultText?: string;
   error?: string;
   /** Whether somebody may try again, when it failed. */
   again: boolean;
@@ -123,6 +147,8 @@ export class AnalysisLocks {
 
 export class LeaseholdError extends Error {}
 export class Invalid extends LeaseholdError {}
+/** A payload or a result holds a number that JavaScript would round; its text is there beside it. */
+export class Inexact extends LeaseholdError {}
 export class Unauthenticated extends LeaseholdError {}
 export class NotAllowed extends LeaseholdError {}
 export class NoSuchJob extends LeaseholdError {}

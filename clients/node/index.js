@@ -3,6 +3,7 @@
 export { AnalysisLocks } from './lib/analysis.js';
 export { Attempt } from './lib/attempt.js';
 export {
+  Inexact,
   Invalid,
   JobDiffers,
   JobRunning,
@@ -16,3 +17,4 @@ export {
   Unavailable,
 } from './lib/errors.js';
 export { Jobs } from './lib/jobs.js';
+export { JsonText } from './lib/json.js';

@@ -5,8 +5,8 @@ import { LeaseLost } from './errors.js';
 /**
  * Locks by owner, over the jobs of a collection.
  *
- * Whoever acquires by a name has to release by the same name *and from the same program*: a name alone, reused by a worker
- * that was started again, would free its successor's lock.
+ * A lock is released under the name that acquired it *and from the same program*: a name alone, reused by a worker that was
+ * started again, would free its successor's lock.
  */
 export class AnalysisLocks {
   #jobs;

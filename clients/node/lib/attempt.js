@@ -2,6 +2,7 @@
 
 import { LeaseLost, NoSuchJob } from './errors.js';
 import { clock, notUnderstood } from './http.js';
+import { withText } from './json.js';
 
 /** The longest sleep between two looks at the clock: a timer stands still while the machine sleeps, a deadline does not. */
 const LONGEST_SLEEP_MS = 1_000;
@@ -31,10 +32,10 @@ export class Attempt {
   #refreshAt = 0;
   #stopAt = Infinity;
 
-  constructor(server, id, answer, sent, { onLost, warn, refreshes }) {
+  constructor(server, id, answer, texts, sent, { onLost, warn, refreshes }) {
     if (typeof answer.lease_id !== 'string' || typeof answer.fence !== 'number') throw notUnderstood();
     this.id = id;
-    this.payload = answer.payload;
+    withText(this, 'payload', texts.payload);
     this.fence = answer.fence;
     this.attempt = answer.attempt;
     this.recovered = answer.recovered;

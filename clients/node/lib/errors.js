@@ -10,6 +10,8 @@ export class LeaseholdError extends Error {
 
 /** What was to be sent breaks a rule; its words say which, and what to do. */
 export class Invalid extends LeaseholdError {}
+/** A payload or a result holds a number that JavaScript would round; its text is there beside it. */
+export class Inexact extends LeaseholdError {}
 /** The server does not accept the token. */
 export class Unauthenticated extends LeaseholdError {}
 /** The token does not permit it. */

@@ -2,6 +2,7 @@
 // never go into an error.
 
 import { fromProblem, Invalid, TooMany, Unauthenticated, Unavailable } from './errors.js';
+import { members, stringify } from './json.js';
 
 export const TRIES = 6;
 const FIRST_PAUSE_MS = 50;
@@ -55,13 +56,14 @@ export class Server {
 
   /**
    * Calls until there is an answer, or `before`, which comes before every try, throws: when the call that was answered was
-   * sent, its status and its body.
+   * sent, its status, its body, and the texts of its members. `signal` gives up the call.
    */
-  async call(method, job, what = '', body = undefined, { tries = TRIES, before = () => {} } = {}) {
+  async call(method, job, what = '', body = undefined, { tries = TRIES, before = () => {}, signal } = {}) {
     for (let failures = 1; ; failures += 1) {
       before();
+      signal?.throwIfAborted();
       try {
-        return await this.callOnce(method, job, what, body, this.timeoutMs);
+        return await this.callOnce(method, job, what, body, this.timeoutMs, signal);
       } catch (error) {
         const mayPass = (error instanceof Unavailable || error instanceof TooMany) && error.pauseMs !== undefined;
         if (!mayPass || failures === tries) throw error;
@@ -72,21 +74,22 @@ export class Server {
   }
 
   /** Calls, whatever comes of it. */
-  async callOnce(method, job, what, body, timeoutMs) {
+  async callOnce(method, job, what, body, timeoutMs, givenUp) {
     const [url, content] = [this.#base + jobPath(job) + what, encoded(body)];
     const headers = { accept: 'application/json', ...(await this.#authorization()) };
     if (content !== undefined) headers['content-type'] = 'application/json';
     const sent = clock.now();
     let response, text;
     try {
-      const signal = AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs)));
+      const signal = either(AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs))), givenUp);
       response = await fetch(url, { method, headers, body: content, redirect: 'manual', signal });
       text = await response.text();
     } catch (error) {
+      givenUp?.throwIfAborted();
       const why = error.cause?.code ?? error.cause?.message ?? error.message;
       throw mayPass(new Unavailable(`no answer from the server (${why})`, { cause: error }), 0);
     }
-    return { sent, status: response.status, answer: read(response, text) };
+    return { sent, status: response.status, answer: read(response, text), texts: members(text) };
   }
 
   async #authorization() {
@@ -102,6 +105,18 @@ export class Server {
   }
 }
 
+/** Aborted when one of the two is. */
+function either(one, other) {
+  if (!other) return one;
+  const both = new AbortController();
+  for (const signal of [one, other]) {
+    const abort = () => both.abort(signal.reason);
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true, signal: both.signal });
+  }
+  return both.signal;
+}
+
 /** The error for an answer that is none to what was asked. */
 export function notUnderstood() {
   return new Unavailable('the answer is not what this call is answered with; is this a Leasehold server?');
@@ -109,15 +124,15 @@ export function notUnderstood() {
 
 function encoded(body) {
   try {
-    return JSON.stringify(body);
+    return body === undefined ? undefined : stringify(body);
   } catch (error) {
     throw new Invalid(`what is to be sent is no JSON: ${error.message}`);
   }
 }
 
-/** The address of a job, `collection/id`. */
+/** The address of a job, `collection/id`. A collection may be below a document of another: `users/u1/analyses`. */
 function jobPath(job) {
-  const slash = String(job).indexOf('/');
+  const slash = String(job).lastIndexOf('/');
   const [collection, id] = [String(job).slice(0, slash), String(job).slice(slash + 1)];
   // A URL would take these for steps to other folders.
   if (slash < 1 || !id || [collection, id].some((part) => part === '.' || part === '..')) {

@@ -4,8 +4,9 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 
 import { Attempt } from './attempt.js';
-import { heldOf, Invalid, LeaseLost, NoSuchJob, NotRetryable } from './errors.js';
+import { heldOf, Inexact, Invalid, LeaseLost, NoSuchJob, NotRetryable, Unavailable } from './errors.js';
 import { notUnderstood, Server } from './http.js';
+import { withText } from './json.js';
 
 /** The jobs of a server. A job's id is `collection/id`, such as `analyses/42`. */
 export class Jobs {
@@ -21,30 +22,49 @@ export class Jobs {
 
   /** Makes a job, unless it is there with the same payload. Answers whether it is new. */
   async create(id, payload = null, { maxAttempts } = {}) {
-    const { status, answer } = await this.#server.call('PUT', id, '', { payload, max_attempts: maxAttempts });
-    jobOf(answer);
-    return status === 201;
+    const made = await this.#server.call('PUT', id, '', { payload, max_attempts: maxAttempts });
+    jobOf(made);
+    return made.status === 201;
   }
 
   /** What is known about a job; `null` if there is none. */
   async look(id) {
     try {
-      return jobOf((await this.#server.call('GET', id)).answer);
+      return jobOf(await this.#server.call('GET', id));
     } catch (error) {
       if (error instanceof NoSuchJob) return null;
       throw error;
     }
   }
 
-  /** Begins with a job, if it is neither finished nor in somebody's hands. Not getting it is a value: look at `acquired`. */
-  async acquire(id, { worker = this.#worker, ttl = 300, onLost, refreshes = true } = {}) {
+  /**
+   * Begins with a job, if it is neither finished nor held by another worker. Not getting it is a value: look at `acquired`.
+   * `signal` gives it up: then an attempt that may have begun is withdrawn, and does not count.
+   */
+  async acquire(id, { worker = this.#worker, ttl = 300, onLost, refreshes = true, signal } = {}) {
     const body = { lease_id: randomUUID(), worker, ttl_seconds: ttl };
-    const { sent, answer } = await this.#server.call('POST', id, '/acquire', body);
+    let sent, answer, texts;
+    try {
+      ({ sent, answer, texts } = await this.#server.call('POST', id, '/acquire', body, { signal }));
+    } catch (error) {
+      if (error instanceof Unavailable || signal?.aborted) void this.#withdraw(id, body.lease_id);
+      throw error;
+    }
     if (typeof answer?.acquired !== 'boolean') throw notUnderstood();
-    if (answer.acquired) return new Attempt(this.#server, id, answer, sent, { onLost, warn: this.warn, refreshes });
-    const { reason, status, result, error } = answer;
+    const options = { onLost, warn: this.warn, refreshes };
+    if (answer.acquired) return new Attempt(this.#server, id, answer, texts, sent, options);
+    const { reason, status, error } = answer;
     if (typeof reason !== 'string') throw notUnderstood();
-    return { acquired: false, reason, status, result, error, held: heldOf(answer.held) };
+    return withText({ acquired: false, reason, status, error, held: heldOf(answer.held) }, 'result', texts.result);
+  }
+
+  /** Cancels an acquire whose answer is not known, so that the attempt that it may have begun does not count. */
+  async #withdraw(id, leaseId) {
+    try {
+      await this.#server.call('POST', id, '/release', { lease_id: leaseId }, { tries: 3 });
+    } catch (error) {
+      this.warn(`an acquire of ${id} could not be withdrawn, its attempt will run out: ${error.message}`);
+    }
   }
 
   /**
@@ -56,8 +76,9 @@ export class Jobs {
   async run(id, work, options = {}) {
     const attempt = await this.acquire(id, options);
     if (!attempt.acquired) {
-      const { reason, result, error, held } = attempt;
-      return { outcome: reason, result, error, again: false, held, finished: reason === 'already_finished' };
+      const { reason, resultText, error, held } = attempt;
+      const run = { outcome: reason, error, again: false, held, finished: reason === 'already_finished' };
+      return withText(run, 'result', resultText);
     }
     try {
       return await finish(attempt, work);
@@ -68,7 +89,7 @@ export class Jobs {
 
   /** Has a job done all over again, whatever it came to. Not while somebody works on it (`JobRunning`). */
   async reset(id) {
-    return jobOf((await this.#server.call('POST', id, '/reset')).answer);
+    return jobOf(await this.#server.call('POST', id, '/reset'));
   }
 }
 
@@ -79,7 +100,7 @@ async function finish(attempt, work) {
     result = await orLost(attempt, async () => work(attempt));
   } catch (error) {
     if (attempt.signal.aborted) throw attempt.signal.reason;
-    return failed(attempt, String(error?.message ?? error), !(error instanceof NotRetryable));
+    return failed(attempt, String(error?.message ?? error), !(error instanceof NotRetryable || error instanceof Inexact));
   }
   attempt.check();
   try {
@@ -106,16 +127,15 @@ function orLost(attempt, work) {
   });
 }
 
-function jobOf(answer) {
+function jobOf({ answer, texts }) {
   if (typeof answer?.status !== 'string') throw notUnderstood();
-  return {
+  const job = {
     id: `${answer.collection}/${answer.id}`,
     status: answer.status,
-    payload: answer.payload,
     attempts: answer.attempts,
     maxAttempts: answer.max_attempts,
-    result: answer.result,
     error: answer.error,
     held: heldOf(answer.held),
   };
+  return withText(withText(job, 'payload', texts.payload), 'result', texts.result);
 }

@@ -10,10 +10,12 @@ import { inspect } from 'node:util';
 
 import {
   AnalysisLocks,
+  Inexact,
   Invalid,
   JobDiffers,
   JobRunning,
   Jobs,
+  JsonText,
   LeaseLost,
   NoSuchJob,
   NotAllowed,
@@ -291,10 +293,75 @@ test('an error fails the attempt and is tried again as often as it may', async (
 
 // `run` rejected and never let go: the job was refreshed for as long as the program lived, and nobody could do it. Where it was let
 // go, the same work was done again and again for the same refusal.
+// 2^70 + 1 and 2^70 + 2 counted as the same payload, and came back as floats.
+test('a number that a double does not carry is not rounded', async () => {
+  const big = 2n ** 70n + 1n;
+  const id = await queued({ n: big, d: new JsonText('0.1000000000000000055511151231257827'), one: 1, text: '"1e400"' });
+  const text = `{"d":0.1000000000000000055511151231257827,"n":${big},"one":1,"text":"\\"1e400\\""}`;
+  assert.equal(await jobs.create(id, new JsonText(text)), false, 'the same payload');
+  await assert.rejects(jobs.create(id, new JsonText(text.replace('425', '426'))), JobDiffers);
+  const attempt = await acquired(jobs, id);
+  assert.equal(attempt.payloadText, text);
+  assert.throws(() => attempt.payload, (error) => error instanceof Inexact && /payloadText/.test(error.message));
+  await attempt.complete([big, 1.5]);
+  const job = await jobs.look(id);
+  assert.equal(job.resultText, `[${big},1.5]`);
+  assert.throws(() => job.result, Inexact);
+  const run = await jobs.run(id, () => assert.fail());
+  assert.deepEqual([run.outcome, run.resultText], ['already_finished', `[${big},1.5]`]);
+  assert.throws(() => new JsonText('{'), Invalid);
+});
+
+test('a number that a double carries is a number, however it is written', async () => {
+  const text = '{"a":[1.10,1e2,-0,0.1,9007199254740992,1.7976931348623157e308],"deep":{"payload":"x, }"},"empty":[]}';
+  const id = await queued(new JsonText(text));
+  const attempt = await acquired(jobs, id);
+  assert.equal(attempt.payloadText, text);
+  assert.deepEqual(attempt.payload, JSON.parse(text));
+  for (const rounded of ['9007199254740993', '1e400', '0.10000000000000000001', '-1180591620717411303425']) {
+    const inner = await queued(new JsonText(`{"a":["\\\\",${rounded}]}`));
+    const job = await jobs.look(inner);
+    assert.throws(() => job.payload, Inexact, rounded);
+  }
+  await attempt.release();
+});
+
+test('work that reads a number that would be rounded fails for good', async () => {
+  const other = await queued({ n: 2n ** 70n + 1n });
+  const run = await jobs.run(other, (attempt) => attempt.payload.n);
+  assert.deepEqual([run.outcome, run.again], ['failed', false]);
+  assert.match(run.error, /payloadText/);
+});
+
+test('a collection may be below a document of another', async () => {
+  const id = `users/u1/${newId()}`;
+  assert.equal(await jobs.create(id, 7), true);
+  assert.equal((await jobs.look(id)).id, id);
+  await assert.rejects(jobs.look('users/u1/42'), Invalid);
+});
+
+// The attempt of an acquire whose answer never came counted, although nobody worked on it.
+test('an acquire that is given up, or whose answer never comes, is withdrawn', async (t) => {
+  const id = await queued(null, { maxAttempts: 1 });
+  const { proxy, cutOff } = await behindProxy(t);
+  proxy.swallowAnswers(6);
+  await assert.rejects(cutOff.acquire(id), Unavailable);
+  await until(async () => (await jobs.look(id)).attempts === 0 && (await jobs.look(id)).status === 'QUEUED');
+  const giveUp = new AbortController();
+  const acquiring = jobs.acquire(id, { signal: giveUp.signal });
+  giveUp.abort();
+  await assert.rejects(acquiring, { name: 'AbortError' });
+  await assert.rejects(jobs.acquire(id, { signal: giveUp.signal }), { name: 'AbortError' });
+  await until(async () => (await jobs.look(id)).status === 'QUEUED');
+  const attempt = await acquired(jobs, id);
+  assert.equal(attempt.attempt, 1);
+  await attempt.release();
+});
+
 test('a result that cannot be kept fails the job for good', async () => {
   const circle = {};
   circle.circle = circle;
-  for (const result of ['x'.repeat(70_000), 7n, () => {}, Symbol('x'), circle, '\ud800']) {
+  for (const result of ['x'.repeat(70_000), { toJSON() { throw new Error('no JSON'); } }, () => {}, Symbol('x'), circle, '\ud800']) {
     const id = await queued();
     const run = await jobs.run(id, () => result);
     assert.deepEqual([run.outcome, run.again, run.finished], ['failed', false, true]);
@@ -361,7 +428,9 @@ test('what goes wrong has a name', async () => {
   await assert.rejects(new Jobs(server.url, 'nonsense').look(id), Unauthenticated);
   await assert.rejects(jobs.acquire(id, { ttl: 0 }), (error) => error instanceof Invalid && /between 1s and 24h/.test(error.message));
   for (const bad of ['42', '/42', 'a/', 'a/..', 'a/b/c']) await assert.rejects(jobs.look(bad), Invalid);
-  await assert.rejects(jobs.create(id, 7n), (error) => error instanceof Invalid && /no JSON/.test(error.message));
+  const circle = [];
+  circle.push(circle);
+  await assert.rejects(jobs.create(id, circle), (error) => error instanceof Invalid && /no JSON/.test(error.message));
   for (const url of ['ftp://x', 'leases.example.com', 'http://me:hunter2@x']) {
     assert.throws(() => new Jobs(url), (error) => error instanceof TypeError && !error.message.includes('hunter2'));
   }

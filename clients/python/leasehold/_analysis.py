@@ -26,8 +26,8 @@ class LockAnswer:
 class AnalysisLocks:
     """Locks by owner, over the jobs of a collection.
 
-    Whoever acquires by a name has to release by the same name *and from the same program*: a name alone, reused by a worker
-    that was started again, would free its successor's lock.
+    A lock is released under the name that acquired it *and from the same program*: a name alone, reused by a worker that was
+    started again, would free its successor's lock.
     """
 
     def __init__(self, jobs: Jobs, collection: str = "analyses") -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import io
-import json
 import random
 import socket
 import ssl
@@ -16,6 +15,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
 
+from . import _json
 from ._errors import Invalid, LeaseholdError, TooMany, Unauthenticated, Unavailable, from_problem
 
 Token = Union[None, str, Callable[[], str]]
@@ -157,8 +157,8 @@ def understanding() -> Iterator[None]:
 
 
 def job_path(job: str) -> str:
-    """The address of a job, `collection/id`."""
-    collection, slash, name = job.partition("/")
+    """The address of a job, `collection/id`. A collection may be below a document of another: `users/u1/analyses`."""
+    collection, slash, name = job.rpartition("/")
     if not (collection and slash and name):
         raise Invalid(f"a job is `collection/id`, such as `analyses/42`; this is {job!r}")
     return f"/api/jobs/{quote(collection, safe='')}/{quote(name, safe='')}"
@@ -167,14 +167,14 @@ def job_path(job: str) -> str:
 def _encoded(body: Any) -> Optional[bytes]:
     """A body as UTF-8, of which a server counts the bytes."""
     try:
-        return None if body is None else json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+        return None if body is None else _json.dumps(body).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"what is to be sent is no JSON: {error}") from None
 
 
 def _read(status: int, content: bytes, retry_after: Optional[str]) -> Any:
     try:
-        answer = json.loads(content) if content else None
+        answer = _json.loads(content) if content else None
     except ValueError:
         answer = None
         if 200 <= status < 300:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import threading
 import uuid
 from typing import Any, Callable, Optional, Union
 
 from ._attempt import Attempt
-from ._errors import Invalid, NoSuchJob, NotRetryable
+from ._errors import Invalid, LeaseholdError, NoSuchJob, NotRetryable, Unavailable
 from ._http import Server, Token, understanding
 from ._values import Job, NotAcquired, Run
+
+log = logging.getLogger("leasehold")
+
+WITHDRAWN_WITHIN = 1.0
+"""How long a program that gives up an acquire waits for the server to hear of it: it may be about to end."""
 
 
 class Jobs:
@@ -67,11 +74,30 @@ class Jobs:
         `acquired`. `ttl` is how long the attempt lasts, in whole seconds, if this program dies. `on_lost` is called, in a
         thread of its own, when the attempt is lost. With `refreshes=False` it lasts until `refresh()` is called."""
         body = {"lease_id": str(uuid.uuid4()), "worker": worker or self._worker, "ttl_seconds": ttl}
-        sent, _, answer = self._server.call("POST", id, "/acquire", body)
+        try:
+            sent, _, answer = self._server.call("POST", id, "/acquire", body)
+        except BaseException as error:
+            # Also when this program is being interrupted: an attempt may have begun that nobody will work on.
+            if isinstance(error, Unavailable) or not isinstance(error, LeaseholdError):
+                self._withdraw(id, body["lease_id"])
+            raise
         with understanding():
             if not answer["acquired"]:
                 return NotAcquired.of(answer)
             return Attempt(self._server, id, answer, sent, on_lost, refreshes)
+
+    def _withdraw(self, id: str, lease_id: Any) -> None:
+        """Cancels an acquire whose answer is not known, so that the attempt that it may have begun does not count."""
+
+        def send() -> None:
+            try:
+                self._server.call("POST", id, "/release", {"lease_id": lease_id}, tries=3)
+            except Exception as error:
+                log.warning("an acquire of %s could not be withdrawn, its attempt will run out: %s", id, error)
+
+        sending = threading.Thread(target=send, name=f"leasehold {id}", daemon=True)
+        sending.start()
+        sending.join(WITHDRAWN_WITHIN)
 
     def run(self, id: str, work: Callable[[Attempt], Any], *, worker: Optional[str] = None, ttl: int = 300) -> Run:
         """Does `work` if the job is ours to do, and finishes it with what that returns. An exception fails the attempt,

@@ -8,6 +8,7 @@ import time
 import traceback
 import unittest
 import uuid
+from decimal import Decimal
 
 from leasehold import (
     AnalysisLocks,
@@ -311,6 +312,70 @@ class Runs(Case):
             self.assertIn("the result cannot be kept", run.error)
             job = self.jobs.look(self.id)
             self.assertEqual((job.status, job.error), ("FAILED", run.error))
+
+    def test_numbers_are_not_rounded(self):
+        """2^70 + 1 and 2^70 + 2 counted as the same payload, and came back as floats."""
+        fine = Decimal("0.1000000000000000055511151231257827")
+        payload = {"n": 2**70 + 1, "d": fine, "f": 0.1, "one": 1, "float": 1.0, "deep": [Decimal("1E+400"), (None, "\u4f1a")]}
+        self.assertTrue(self.jobs.create(self.id, payload))
+        self.assertFalse(self.jobs.create(self.id, payload))
+        for other in ({**payload, "n": 2**70 + 2}, {**payload, "one": 1.0}, {**payload, "d": 0.1}):
+            with self.assertRaises(JobDiffers):
+                self.jobs.create(self.id, other)
+        attempt = self.acquired(self.jobs)
+        expected = {**payload, "deep": [Decimal("1E+400"), [None, "\u4f1a"]]}
+        self.assertEqual(attempt.payload, expected)
+        kinds = {name: type(value) for name, value in attempt.payload.items()}
+        self.assertEqual(kinds, {"n": int, "d": Decimal, "f": float, "one": int, "float": float, "deep": list})
+        attempt.complete([2**70 + 1, fine, 1])
+        self.assertEqual(self.other.look(self.id).result, [2**70 + 1, fine, 1])
+
+    def test_what_is_no_json_and_a_key_that_is_there_twice_is_invalid(self):
+        with self.assertRaisesRegex(Invalid, 'the key "1" is there twice'):
+            self.jobs.create(self.id, {1: "a", "1": "b"})
+        for payload in (float("nan"), Decimal("Infinity"), {(1, 2): 3}, [object()]):
+            with self.assertRaises(Invalid):
+                self.jobs.create(self.id, payload)
+        self.assertTrue(self.jobs.create(self.id, {1: 2, None: 3, True: [], 1.5: {}}))
+        self.assertEqual(self.jobs.look(self.id).payload, {"1": [], "null": 3, "1.5": {}})
+
+    def test_a_collection_may_be_below_a_document_of_another(self):
+        inner = f"users/u1/{self.id}"
+        self.assertTrue(self.jobs.create(inner, 7))
+        self.assertEqual(self.jobs.look(inner).id, inner)
+        with self.assertRaises(Invalid):
+            self.jobs.look("users/u1/42")
+
+    def test_an_acquire_whose_answer_never_comes_is_withdrawn(self):
+        """Its attempt counted, although nobody worked on it."""
+        self.jobs.create(self.id, max_attempts=1)
+        proxy = self.proxy()
+        proxy.swallow_answers(6)
+        with self.assertRaises(Unavailable):
+            Jobs(proxy.url, server.tokens["user-a"]).acquire(self.id)
+        until(lambda: self.jobs.look(self.id).status == "QUEUED")
+        self.assertEqual(self.jobs.look(self.id).attempts, 0)
+        self.assertEqual(self.acquired(self.jobs).attempt, 1)
+
+    def test_an_acquire_that_is_interrupted_is_withdrawn(self):
+        self.jobs.create(self.id, max_attempts=1)
+        proxy = self.proxy()
+        proxy.swallow_answers(1)
+        interrupted = Jobs(proxy.url, server.tokens["user-a"])
+        call_once, calls = interrupted._server.call_once, []
+
+        def interrupt(*arguments):
+            calls.append(arguments)
+            try:
+                return call_once(*arguments)
+            except Unavailable:
+                raise KeyboardInterrupt from None
+
+        interrupted._server.call_once = interrupt
+        with self.assertRaises(KeyboardInterrupt):
+            interrupted.acquire(self.id)
+        until(lambda: self.jobs.look(self.id).status == "QUEUED")
+        self.assertEqual((self.jobs.look(self.id).attempts, len(calls)), (0, 2))
 
     def test_a_long_result_in_any_language_is_kept(self):
         # Escaped, as json.dumps likes it, a Japanese text was twice as long as it is, and refused.
