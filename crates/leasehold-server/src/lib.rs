@@ -276,7 +276,7 @@ impl Doors {
 }
 
 fn jobs_only() -> Failure {
-    let detail = "its store holds jobs and has no lists and no events; ask a server on a file or on PostgreSQL for documents";
+    let detail = "its store holds jobs and has no lists and no events; ask a server on a file or on PostgreSQL for everything else";
     Failure::new(Code::JobsOnly).because_of(detail)
 }
 

@@ -70,7 +70,10 @@ const ALL: [(&str, &str); 25] = [
     (AUDIT_ERRORS, "Failed attempts to write the audit; each is tried again."),
     (SWEEPER_LAG, "How late the last expiry was told."),
     (BUILD_INFO, "Always 1; the label says which version this is."),
-    (JOBS_ONLY, "1 if the server has jobs only: its store has no events, and what it granted itself is counted."),
+    (
+        JOBS_ONLY,
+        "1 if the server has jobs only: its store has no events, and what it granted itself is counted.",
+    ),
 ];
 
 /// From half a millisecond to ten seconds: a lock call takes a few milliseconds, a wait for a slow disk seconds.
