@@ -13,24 +13,81 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Names this run of the machine: readings compare only within the same one.
     fn boot(&self) -> String;
+
+    /// Why this process may read another time than other processes of the machine, and what to do; `None` if it does not.
+    fn differs(&self) -> Option<String> {
+        None
+    }
 }
 
-/// The machine's own clock.
+/// The machine's own clock: the same for all its processes, whatever time namespace they are in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 #[cfg(target_os = "linux")]
 impl Clock for SystemClock {
     fn millis(&self) -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+        let ahead = NAMESPACE.as_ref().copied().unwrap_or(0);
+        boottime_millis().saturating_add_signed(ahead.saturating_neg())
     }
 
     fn boot(&self) -> String {
-        std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .map(|id| id.trim().to_owned())
-            .unwrap_or_default()
+        std::fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default()
     }
+
+    fn differs(&self) -> Option<String> {
+        if self.boot().is_empty() {
+            let why = "without it, times from before a restart of the machine cannot be told from later ones";
+            return Some(format!("{BOOT_ID} cannot be read, and {why}; run it where /proc is mounted whole"));
+        }
+        NAMESPACE.as_ref().err().cloned()
+    }
+}
+
+/// A random name for each start of the machine.
+#[cfg(target_os = "linux")]
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// How far the clock of this process's time namespace is ahead of the machine's, in milliseconds. It does not change while
+/// the process is in it.
+#[cfg(target_os = "linux")]
+static NAMESPACE: std::sync::LazyLock<Result<i64, String>> = std::sync::LazyLock::new(namespace_offset);
+
+/// The time since the machine was started, as the time namespace of this process has it.
+#[cfg(target_os = "linux")]
+fn boottime_millis() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
+#[cfg(target_os = "linux")]
+fn namespace_offset() -> Result<i64, String> {
+    const OFFSETS: &str = "/proc/self/timens_offsets";
+    let unclear = |what: &str| {
+        Err(format!(
+            "{what}, so how far its clock is from the machine's is unknown; run it outside of time namespaces"
+        ))
+    };
+    // What is read there is the namespace of new children, which is another one between `unshare` and `exec`.
+    let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    if namespace("time") != namespace("time_for_children") {
+        return unclear("this process is about to enter another time namespace");
+    }
+    match std::fs::read_to_string(OFFSETS) {
+        Ok(text) => parse_offset(&text).map_or_else(|| unclear(&format!("{OFFSETS} is not understood")), Ok),
+        // A kernel without time namespaces.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => unclear(&format!("{OFFSETS} cannot be read ({error})")),
+    }
+}
+
+/// The milliseconds in the line `boottime SECONDS NANOSECONDS`.
+#[cfg(target_os = "linux")]
+fn parse_offset(text: &str) -> Option<i64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("boottime"))?;
+    let mut numbers = line.split_whitespace().map(str::parse::<i64>);
+    let (seconds, nanos) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    seconds.checked_mul(1_000)?.checked_add(nanos / 1_000_000)
 }
 
 /// Elsewhere, the wall clock: it too runs on while the machine sleeps, and all processes share it. The stores above
@@ -53,7 +110,7 @@ pub struct HolderClock;
 #[cfg(target_os = "linux")]
 impl Clock for HolderClock {
     fn millis(&self) -> u64 {
-        SystemClock.millis()
+        boottime_millis()
     }
 
     fn boot(&self) -> String {
@@ -198,6 +255,20 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(SystemClock.millis() >= before + 15);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read_to_the_millisecond() {
+        let text = "monotonic           0         0\nboottime         3600 250000000\n";
+        assert_eq!(parse_offset(text), Some(3_600_250));
+        assert_eq!(parse_offset("monotonic 1 0\nboottime -86400 0\n"), Some(-86_400_000));
+        for unclear in
+            ["", "monotonic 1 0", "boottime", "boottime 1", "boottime x 0", "boottime 9223372036854775807 0"]
+        {
+            assert_eq!(parse_offset(unclear), None, "{unclear:?}");
+        }
+        assert_eq!(SystemClock.differs(), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A timer on the clock of the deadlines. The runtime's own timers stand still while the machine sleeps; this one rings
+//! A timer on the clock of the deadlines, as the time namespace of this process has it: a holder's clock is its own, and the
+//! kernel's timers go by the same. The runtime's own timers stand still while the machine sleeps; this one rings
 //! as soon as it wakes up.
 
 use std::io;
@@ -6,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use leasehold_core::HolderTime;
-use leasehold_store::clock::{Clock, SystemClock};
+use leasehold_store::clock::{Clock, HolderClock};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -19,7 +20,7 @@ pub(super) struct Alarm {
 }
 
 pub(super) fn now() -> HolderTime {
-    HolderTime::from_millis(SystemClock.millis())
+    HolderTime::from_millis(HolderClock.millis())
 }
 
 impl Alarm {

@@ -1,5 +1,5 @@
 //! `leasehold run` on its worst days: two of its processes killed or stopped at once, the whole group stopped and continued,
-//! and commands whose children leave the group. Each test opens with what was seen before.
+//! commands whose children leave the group, and processes with another clock. Each test opens with what was seen before.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::run::{
     SHORT_TTL, Supervised, alive, children_of, first_line, in_a_file, is_running, overlap, read, send,
     wait_for, wait_until_gone, worker, worker_by, working,
 };
-use crate::support::{Run, code_of, signal};
+use crate::support::{Run, code_of, command, signal, skipped};
 
 /// The guardian and the second guardian of a supervisor, in the order in which they were started.
 fn guardians_of(supervisor: &Child) -> (i32, i32) {
@@ -205,4 +205,72 @@ fn what_was_there_before_is_left_alone() {
     let before: i32 = first_line(Path::new(&folder.path().join("before"))).parse().unwrap();
     assert_eq!((ran.code, is_running(before)), (5, true), "{}", ran.err);
     send(before, Signal::KILL);
+}
+
+// Other clocks.
+
+/// A command in a time namespace of its own, whose clock is an hour ahead; `None`, loudly, where that is not permitted.
+fn an_hour_ahead(folder: &TempDir, args: &[&str]) -> Option<Run> {
+    let may = Command::new("unshare").args(["-T", "--boottime", "3600", "true"]).output();
+    if !may.is_ok_and(|tried| tried.status.success()) {
+        skipped("processes in other time namespaces, because `unshare -T` is not permitted here");
+        return None;
+    }
+    let run = command(folder.path(), args);
+    let mut inside = Command::new("unshare");
+    inside.args(["-T", "--boottime", "3600"]).arg(run.get_program()).args(run.get_args());
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    Some(Run::of(inside.current_dir(folder.path()).stdin(Stdio::null())))
+}
+
+/// A process under `unshare -T --boottime 3600` took every lease in the file for expired, and so ran at the same time as the
+/// holder. Then the file's clock stood still for the others until they had caught up: an hour in which nothing expired.
+#[test]
+fn a_process_in_another_time_namespace_goes_by_the_same_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut one = worker(&mut in_a_file(&folder, &[]), "one");
+    working(&folder, "one");
+    let Some(refused) = an_hour_ahead(&folder, &["run", "run/x", "--", "touch", "ran"]) else { return };
+    assert_eq!((refused.code, folder.path().join("ran").exists()), (75, false), "{}", refused.err);
+    // It writes the file's clock, too.
+    let other =
+        an_hour_ahead(&folder, &["run", "run/other", "--ttl", "2s", "--", "sh", "-c", "sleep 3; exit 6"]);
+    assert_eq!(other.unwrap().code, 6, "it keeps a lease of its own for longer than the TTL");
+    // And for the others, leases still run out.
+    one.0.kill().unwrap();
+    let next = Run::of(&mut in_a_file(&folder, &["--wait", "20s", "--", "echo", "ran"]));
+    assert_eq!((next.code, next.out.as_str()), (0, "ran"), "{}", next.err);
+}
+
+/// Without `/proc/sys` a process could not tell which start of the machine it was in: it left the file without a clock, and no
+/// lease ever expired.
+#[test]
+fn a_file_is_not_shared_by_a_process_that_cannot_tell_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = env!("CARGO_BIN_EXE_leasehold");
+    let may = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/proc/sys"]).output();
+    if !may.is_ok_and(|tried| tried.status.success()) {
+        return skipped(
+            "a process without /proc/sys, because `unshare -m` and `mount` are not permitted here",
+        );
+    }
+    let script = format!("mount -t tmpfs none /proc/sys && exec {binary} run x -- touch ran");
+    let inside = |script: &str| {
+        Run::of(Command::new("unshare").args(["-m", "sh", "-c", script]).current_dir(folder.path()))
+    };
+    for _ in 0..2 {
+        let refused = inside(&script);
+        let expected =
+            "cannot be shared with other processes from here: /proc/sys/kernel/random/boot_id cannot be read";
+        assert_eq!((refused.code, refused.err.contains(expected)), (1, true), "{}", refused.err);
+        assert!(refused.err.contains("run it where /proc is mounted whole"), "{}", refused.err);
+        // Also when the file is there.
+        assert_eq!(Run::of(&mut in_a_file(&folder, &["--", "true"])).code, 0);
+    }
+    assert!(!folder.path().join("ran").exists());
 }

@@ -29,7 +29,9 @@ use async_trait::async_trait;
 use leasehold_core::{Command, JobCommand, Key, Position, StoreTime};
 
 use crate::clock::{Clock, SystemClock};
-use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
+use crate::{
+    Applied, Error, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Retry, Settled, Store,
+};
 
 pub use crate::resident::JUMP;
 pub use upkeep::{Backup, Checked, Repaired, backup, check, peek, repair, restore};
@@ -89,6 +91,12 @@ impl Options {
     /// Opens the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Embedded> {
         let path = file::resolve(path.as_ref())?;
+        if self.mode == Mode::Shared
+            && let Some(why) = self.clock.differs()
+        {
+            let what = format!("{} cannot be shared with other processes from here: {why}", path.display());
+            return Err(Error::Unavailable { what, retry: Retry::No });
+        }
         let when_alone = |path: &Path| log::check(path).and_then(|()| migrate::bring_up_to_date(path));
         let lock = mode_lock::ModeLock::take(&path, self.mode, self.create, when_alone)?;
         if self.create {

@@ -1,7 +1,7 @@
 //! The file for several processes of one machine: nothing is kept in memory, every command is one transaction.
 //!
 //! All processes see the same clock: the machine's, which runs on while it sleeps. It is tied to the lease clock by an
-//! offset in the file, anew after each boot.
+//! offset in the file, anew after each boot. A process that may read another time does not get here (`Clock::differs`).
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
