@@ -162,7 +162,7 @@ pub(super) fn fill_draft(
 /// Gives the finished draft its name. If another process was faster, its file stays.
 pub(super) fn put_new(draft: &Path, path: &Path) -> Result<()> {
     let placed = match fs::hard_link(draft, path) {
-        // A file system without hard links.
+        // A file system without hard links. Nothing else makes the file meanwhile: its makers hold the mode lock alone.
         Err(_) if !path.exists() => fs::rename(draft, path),
         _ => Ok(()),
     };

@@ -97,11 +97,12 @@ impl Options {
             let what = format!("{} cannot be shared with other processes from here: {why}", path.display());
             return Err(Error::Unavailable { what, retry: Retry::No });
         }
-        let when_alone = |path: &Path| log::check(path).and_then(|()| migrate::bring_up_to_date(path));
+        let when_alone = |path: &Path| {
+            log::check(path).and_then(|()| migrate::bring_up_to_date(path))?;
+            // Of several first openers one is alone and makes the file; the others wait until it has.
+            if self.create { file::create_if_missing(path) } else { Ok(()) }
+        };
         let lock = mode_lock::ModeLock::take(&path, self.mode, self.create, when_alone)?;
-        if self.create {
-            file::create_if_missing(&path)?;
-        }
         let inner = match self.mode {
             Mode::Exclusive => {
                 Inner::Exclusive(exclusive::Exclusive::open(&path, lock, self.clock, self.limits)?)
