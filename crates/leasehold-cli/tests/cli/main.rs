@@ -23,3 +23,16 @@ mod run_worst_days;
 mod serve;
 mod support;
 mod watch;
+
+/// What the PostgreSQL of the store's tests needs of the program that it is in.
+#[cfg(target_os = "linux")]
+mod harness {
+    pub use crate::run::wait_for;
+    pub use crate::support::skipped;
+}
+
+// The PostgreSQL that the tests of the store start, too.
+#[cfg(target_os = "linux")]
+#[allow(dead_code)] // the store's own tests use more of it
+#[path = "../../../leasehold-store/tests/stores/postgres/server.rs"]
+mod postgres_server;

@@ -10,6 +10,7 @@ use leasehold_server::auth::{Subject, mint};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::postgres_server;
 use crate::run::{alive, guardian_of, overlap, read, wait_for, wait_until_gone, worker, working};
 use crate::support::{DEV, Holder, Run, Server, Talker, code_of, command, run};
 
@@ -78,6 +79,42 @@ fn the_other_one_is_told_who_has_it_and_the_exit_code_goes_through() {
     assert!(!folder.path().join("ran").exists());
     let code = server.run_as("user-b", &["run", "weekly", "--", "sh", "-c", "exit 7"]).code;
     assert_eq!(code, 7);
+}
+
+/// The same command line on a file, a server and PostgreSQL.
+#[test]
+fn a_name_works_alike_on_a_file_a_server_and_postgresql() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder, DEV);
+    check_alike("a file", &|args| command(folder.path(), args));
+    check_alike("a server", &|args| server.command_as("user-a", args));
+    let Some(postgres) = postgres_server::server() else { return };
+    let url = postgres.url("postgres");
+    check_alike("PostgreSQL", &|args| {
+        let mut command = command(folder.path(), args);
+        command.env("LEASEHOLD_STORE", &url);
+        command
+    });
+}
+
+fn check_alike(place: &str, on: &dyn Fn(&[&str]) -> Command) {
+    let run = |args: &[&str]| Run::of(&mut on(args));
+    let ran = run(&["run", "alike", "--ttl", "5s", "--", "sh", "-c", "echo $LEASEHOLD_KEY; exit 7"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (7, "run/alike", ""), "{place}");
+    let hold =
+        ["run", "alike", "--owner", "one", "--ttl", "5s", "--", "sh", "-c", "echo acquired; exec sleep 1000"];
+    let one = Holder::of(&mut on(&hold));
+    let refused = run(&["run", "run/alike", "--", "true"]);
+    assert_eq!(
+        (refused.code, refused.err.contains("run/alike is held by")),
+        (75, true),
+        "{place}: {}",
+        refused.err
+    );
+    // A killed supervisor takes its command along; its lease runs out.
+    drop(one);
+    let next = run(&["run", "alike", "--wait", "1m", "--", "true"]);
+    assert_eq!((next.code, next.err.as_str()), (0, ""), "{place}");
 }
 
 /// A server on a file, for anybody on this machine, at an address that it has again after a restart.
