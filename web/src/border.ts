@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 1886997220;
+export const FINGERPRINT = 4160890638;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
@@ -16,6 +16,9 @@ export const REQUESTS = {
   close: '',
   acquire: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label',
   takeOver: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label seen reason',
+  handover: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label reason countdownMs onSilence',
+  handoverTold: '',
+  refuseHandover: 'leaseId reason',
   look: 'call',
   renew: 'call leaseId extendByMs',
   release: 'call leaseId force reason',
@@ -30,7 +33,7 @@ export const REQUESTS = {
   resumed: '',
   hidden: 'hidden',
   webLock: 'ticket result said',
-  news: 'fence owner why',
+  news: 'fence owner why say label countdownMs onSilence',
   ioDone: '',
   ioFailed: 'said',
   guardBusy: '',
@@ -99,6 +102,37 @@ export interface Requests {
     readonly acceptClockSkew: boolean;
     readonly label?: string | undefined;
     readonly seen?: number | undefined;
+    readonly reason?: string | undefined;
+  };
+  /** Asks the holder to save and hand the project over: `countdownMs` is how long it has, `onSilence` what it means if it does
+   * not answer. */
+  readonly handover: {
+    readonly call: number;
+    readonly profile?: string | undefined;
+    readonly maxWaitMs?: number | undefined;
+    readonly webLockTimeoutMs?: number | undefined;
+    readonly initialDelayMs?: number | undefined;
+    readonly maxDelayMs?: number | undefined;
+    readonly multiplier?: number | undefined;
+    readonly maxAttempts?: number | undefined;
+    readonly ttlMs?: number | undefined;
+    readonly heartbeatIntervalMs?: number | undefined;
+    readonly preferredStrategy?: string | undefined;
+    readonly reentrant: boolean;
+    readonly autoResume?: boolean | undefined;
+    readonly allowAdvisory: boolean;
+    readonly acceptClockSkew: boolean;
+    readonly label?: string | undefined;
+    readonly reason?: string | undefined;
+    readonly countdownMs?: number | undefined;
+    readonly onSilence?: string | undefined;
+  };
+  /** The page of this tab, which holds the project, has had the event of such a request. */
+  readonly handoverTold: {
+  };
+  /** Refuses such a request. */
+  readonly refuseHandover: {
+    readonly leaseId: string;
     readonly reason?: string | undefined;
   };
   /** Looks who has the project. */
@@ -176,6 +210,10 @@ export interface Requests {
     readonly fence: number;
     readonly owner?: string | undefined;
     readonly why?: string | undefined;
+    readonly say?: 'asked' | 'told' | 'refused' | 'withdrawn' | undefined;
+    readonly label?: string | undefined;
+    readonly countdownMs?: number | undefined;
+    readonly onSilence?: string | undefined;
   };
   /** The step was done. This and the following report the step that the effect `io` asked for. */
   readonly ioDone: {
@@ -238,6 +276,10 @@ export type OperationWord = 'acquire' | 'renew' | 'release' | 'look' | 'save';
 export type StrategyWord = 'web-lock' | 'file-lock';
 
 export type GuaranteeWord = 'exclusive' | 'tab-exclusive' | 'advisory';
+
+export type OnSilenceWord = 'grant' | 'refuse';
+
+export type SayWord = 'asked' | 'told' | 'refused' | 'withdrawn';
 
 /** Something that the page is to do. */
 export type EffectView =
@@ -409,11 +451,25 @@ export interface RecordView {
   readonly held: boolean;
 }
 
-/** What tabs tell each other: who has the project now; without an owner, that it was given back. */
+/** What tabs tell each other: who has the project now; without an owner, that it was given back. With `say`, it is about the
+ * request of this owner to hand the project over. */
 export interface NewsView {
   readonly owner?: string;
   readonly fence: number;
   readonly why?: string;
+  readonly say?: SayWord;
+  readonly label?: string;
+  readonly countdownMs?: number;
+  readonly onSilence?: OnSilenceWord;
+}
+
+/** A request to hand the project over. */
+export interface AskView {
+  readonly owner: string;
+  readonly label?: string;
+  readonly reason?: string;
+  readonly countdownMs: number;
+  readonly onSilence: OnSilenceWord;
 }
 
 /** A lease, as the application gets it. */
@@ -474,6 +530,8 @@ export interface ProjectEventView {
   readonly delayMs?: number;
   readonly lease?: ProjectLeaseView;
   readonly holder?: HolderView;
+  readonly request?: AskView;
+  readonly countdownMs?: number;
   readonly changed?: boolean;
   readonly leaseId?: string;
   readonly nextHeartbeatInMs?: number;

@@ -6,11 +6,11 @@ import { errorOf, unusable } from './error.js';
 import { Listeners, publishTo } from './event.js';
 import { fileCalls } from './files.js';
 import { host } from './host.js';
-import { checkData, claimOf, projectOf } from './lock.js';
+import { ASKED, checkData, claimOf, projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockHolder, ProjectLockLease, ProjectLockReadonlyEvent, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
+  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockReadonlyEvent, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
   ProjectLockSubscription, ProjectLockTakeOverOptions, SomeProject,
 } from './types.js';
 import { setWasm } from './wasm.js';
@@ -72,6 +72,16 @@ export function acquireProjectLock(options: ProjectLockAcquireOptions = {}): Pro
 /** Takes the project from its holder. */
 export function takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): Promise<ProjectLockGrant> {
   return acquire('takeOverProjectLock', options);
+}
+
+/** Asks the holder to save and hand the project over, with a countdown that begins when the holder's page was told. */
+export function requestProjectHandover(options: ProjectLockHandoverOptions = {}): Promise<ProjectLockGrant> {
+  return acquire('requestProjectHandover', options);
+}
+
+/** Refuses that, as the holder. To hand the project over, save and release it. */
+export function refuseProjectHandover(options: ProjectLockRefuseOptions): Promise<void> {
+  return callWith('refuseProjectHandover', options);
 }
 
 /** Says who holds the project; null if it is free. */
@@ -220,6 +230,7 @@ function publish(event: DialectsView): void {
   if (type === 'lock:acquired') project.held = true;
   if (type === 'lock:released' || type === 'lock:readonly-entered') project.held = false;
   listeners.publish(event);
+  if (type === ASKED) call('told', event.lock).catch(() => {});
   if (type === 'lock:readonly-entered' && project.onReadonly) publishTo(project.onReadonly, event.lock);
 }
 
@@ -265,5 +276,6 @@ function watchThePage(): void {
 // The compiler sees to it that the package has what a lock has.
 ({
   acquireProjectLock, renewProjectLock, releaseProjectLock, withProjectLock, takeOverProjectLock, lookProjectLock,
+  requestProjectHandover, refuseProjectHandover,
   readProjectFile, commitProjectFile, keepProjectDraft, listProjectDrafts, discardProjectDraft, subscribeLockEvents,
 }) satisfies ProjectLock;

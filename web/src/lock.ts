@@ -11,7 +11,7 @@ import { bytesOf, textOf } from './text.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Dialect, ProjectDraft, ProjectFile, ProjectFileCalls, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener,
-  ProjectLockGrant, ProjectLockHolder, ProjectLockLease, ProjectLockReleaseOptions, ProjectLockRenewOptions,
+  ProjectLockGrant, ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions,
   ProjectLockSubscribeOptions, ProjectLockSubscription,
   ProjectLockTakeOverOptions, ProjectName, SomeProject,
 } from './types.js';
@@ -37,6 +37,9 @@ export function createProjectLock(surroundings: Surroundings = {}): LocalProject
 
 const DEFAULT_ROOT = 'project';
 const DEFAULT_NAME = 'imgponic:project';
+
+/** The event that a holder's page answers by `told`. */
+export const ASKED = 'lock:handover-requested';
 
 /** Which project these options are about. */
 export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: SomeProject): string {
@@ -79,6 +82,20 @@ export class LocalProjectLock implements ProjectLock {
 
   async takeOverProjectLock(options: ProjectLockTakeOverOptions = {}): Promise<ProjectLockGrant> {
     return (await this.#machine(options)).acquire('takeOver', options);
+  }
+
+  async requestProjectHandover(options: ProjectLockHandoverOptions = {}): Promise<ProjectLockGrant> {
+    return (await this.#machine(options)).acquire('handover', options);
+  }
+
+  async refuseProjectHandover({ lease, reason }: ProjectLockRefuseOptions): Promise<void> {
+    const { leaseId, ...project } = claimOf(lease);
+    (await this.#machine(project)).send('refuseHandover', { leaseId, reason });
+  }
+
+  /** @internal The page has had the event of a request to hand the project over. */
+  async told(project: SomeProject): Promise<void> {
+    (await this.#machine(project)).send('handoverTold', {});
   }
 
   async lookProjectLock(options: SomeProject = {}): Promise<ProjectLockHolder | null> {
@@ -153,7 +170,8 @@ export class LocalProjectLock implements ProjectLock {
     if (known) return known;
     const publish = (event: DialectsView) => {
       this.#listeners.publish(event);
-      this.onEvent?.(event);
+      if (this.onEvent) this.onEvent(event);
+      else if (event.lock.type === ASKED) void this.told({ root, lockName });
     };
     const machine = Machine.open(this.#surroundings, root, lockName, publish);
     this.#machines.set(key, machine);
@@ -175,7 +193,7 @@ interface Call {
 type Settled = ProjectLockLease | ProjectLockHolder | undefined;
 
 /** Calls that the rules answer later. */
-type CallName = 'acquire' | 'takeOver' | 'renew' | 'release' | 'look' | 'save';
+type CallName = 'acquire' | 'takeOver' | 'handover' | 'renew' | 'release' | 'look' | 'save';
 
 /** Closes the machine of the rules when its object here was garbage-collected. */
 const forgotten = new FinalizationRegistry<() => void>((close) => close());
@@ -233,8 +251,8 @@ class Machine {
     forgotten.register(this, () => { rules(machine, 'close', {}, 0, 0); });
   }
 
-  /** Acquires or takes over; the caller's signal ends it. */
-  async acquire(how: 'acquire' | 'takeOver', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
+  /** Acquires, takes over or asks for it; the caller's signal ends it. */
+  async acquire(how: 'acquire' | 'takeOver' | 'handover', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
     const { signal, onReadonly } = options;
     this.#onReadonly = onReadonly ?? this.#onReadonly;
     const answer = this.call(how, wantedOf(options)) as Promise<ProjectLockLease>;
@@ -398,8 +416,7 @@ class Machine {
   /** A message of another tab. */
   #receive(news: NewsView): void {
     try {
-      const { fence, owner, why } = news;
-      this.send('news', { fence, owner, why });
+      this.send('news', news);
     } catch {
       // It is advice, and another version of the package may send something else.
     }

@@ -103,6 +103,32 @@ export interface ProjectLockTakeOverOptions extends ProjectLockAcquireOptions {
   readonly acceptClockSkew?: boolean | undefined;
 }
 
+/** How to ask the holder to save and hand the project over. */
+export interface ProjectLockHandoverOptions extends ProjectLockAcquireOptions {
+  /** Why, for people. */
+  readonly reason?: string | undefined;
+  /** How long the holder has, from when its page was told; 10 s when left out. */
+  readonly countdownMs?: number | undefined;
+  /** What the holder's silence means; `refuse` when left out. */
+  readonly onSilence?: 'grant' | 'refuse' | undefined;
+}
+
+/** How to refuse that. */
+export interface ProjectLockRefuseOptions {
+  readonly lease: ProjectLockLease;
+  /** Why, for people at the tab that asks. */
+  readonly reason?: string | undefined;
+}
+
+/** A request to hand the project over. */
+export interface ProjectLockRequest {
+  readonly owner: string;
+  readonly label?: string;
+  readonly reason?: string;
+  readonly countdownMs: number;
+  readonly onSilence: 'grant' | 'refuse';
+}
+
 /** The result of an acquire. */
 export interface ProjectLockGrant {
   readonly lease: ProjectLockLease;
@@ -206,6 +232,12 @@ export type ProjectLockEvent = ProjectName & (
     readonly retryable: boolean;
   }
   | ProjectLockReadonlyEvent
+  /** Another tab asks this one to save and hand the project over: save and release it, or refuse. `request.countdownMs` begins now. */
+  | { readonly type: 'lock:handover-requested'; readonly request: ProjectLockRequest }
+  /** That tab does not want it any more. */
+  | { readonly type: 'lock:handover-withdrawn'; readonly request: ProjectLockRequest }
+  /** The holder that this tab asks was told: its countdown begins now. */
+  | { readonly type: 'lock:handover-told'; readonly holder: ProjectLockHolder; readonly countdownMs: number }
   | { readonly type: 'lock:available' }
 );
 
@@ -300,6 +332,10 @@ export interface ProjectLock extends ProjectFileCalls {
   ): Promise<T>;
   /** Takes the project from its holder. */
   takeOverProjectLock(options?: ProjectLockTakeOverOptions): Promise<ProjectLockGrant>;
+  /** Asks the holder to save and hand the project over. */
+  requestProjectHandover(options?: ProjectLockHandoverOptions): Promise<ProjectLockGrant>;
+  /** Refuses that, as the holder. */
+  refuseProjectHandover(options: ProjectLockRefuseOptions): Promise<void>;
   /** Says who holds the project; null if it is free. */
   lookProjectLock(options?: SomeProject): Promise<ProjectLockHolder | null>;
   /** Replaces a file of the project atomically, if the lease is still valid and nobody has saved the file since this tab read

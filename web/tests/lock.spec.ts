@@ -4,7 +4,7 @@
 import { readFile } from 'node:fs/promises';
 import { describe, expect, test, vi } from 'vitest';
 import {
-  createProjectLock, LockConflictError, ProjectLockError, type ProjectLockEvent, type ProjectName,
+  createProjectLock, LockConflictError, ProjectLockError, type Channel, type ProjectLockEvent, type ProjectName,
 } from '../src/index.js';
 import { EventProbe, FakeClock, MockOPFS } from '../src/testing.js';
 import { MockFileHandle } from '../src/testing/opfs.js';
@@ -113,6 +113,38 @@ describe('two tabs', () => {
     const taken = await two.lock.takeOverProjectLock({ seen: error.holder!.fence });
     expect(taken.lease.fence).toBeGreaterThan(lease.fence);
   });
+
+  test.each([['grant', 'none'], ['refuse', 'fallback-conflict']] as const)(
+    'the holder is asked to hand over: silence is %s', async (onSilence, code) => {
+      const channels: Channel[] = [];
+      const channel = () => {
+        const own: Channel = {
+          onmessage: null,
+          postMessage: (data) => channels.filter((other) => other !== own).forEach((other) => other.onmessage?.({ data })),
+        };
+        channels.push(own);
+        return own;
+      };
+      const one = new Tab({ channel });
+      const { lease } = await one.lock.acquireProjectLock();
+      const two = new Tab({ beside: one, channel });
+      const ask = (options: object) => two.lock.requestProjectHandover({ label: 'Bob', reason: 'a typo', ...options });
+      const silent = ask({ onSilence, countdownMs: 5_000 });
+      await one.clock.advance(10);
+      expect(one.heard().of('lock:handover-requested')).toMatchObject([
+        { request: { label: 'Bob', reason: 'a typo', countdownMs: 5_000, onSilence } },
+      ]);
+      expect(await codeOf(two.run(silent))).toBe(code);
+      if (code === 'none') return;
+      const refused = ask({ onSilence: 'grant' });
+      await one.clock.advance(10);
+      await one.lock.refuseProjectHandover({ lease });
+      expect(await codeOf(refused)).toBe('fallback-conflict');
+      const given = ask({});
+      await one.clock.advance(10);
+      await one.lock.releaseProjectLock({ lease });
+      expect((await two.run(given)).lease.fence).toBeGreaterThan(lease.fence);
+    });
 
   test('a take-over ends the other lease, and its holder cannot save', async () => {
     const tab = new Tab();

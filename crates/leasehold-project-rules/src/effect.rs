@@ -1,8 +1,11 @@
 //! The words between the machine and its shell: what the shell is to do, and what it reports. Plain data; nothing here
 //! decides anything.
 
-use leasehold_core::lease::Proof;
-use leasehold_core::name::{Fence, Owner, Reason};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::lease::{OnSilence, Proof};
+use leasehold_core::name::{Fence, Meta, Owner, Reason};
 
 use super::event::Event;
 use super::fault::ProjectLockError;
@@ -147,6 +150,58 @@ pub enum News {
         /// The fence of the lease that is over.
         fence: Fence,
     },
+    /// About a request to hand the project over.
+    Handover {
+        /// The fence of the lease that is asked for.
+        fence: Fence,
+        /// What about it.
+        say: Say,
+        /// The request; in a refusal, with the holder's reason.
+        ask: Arc<Ask>,
+    },
+}
+
+/// What tabs say about a request to hand the project over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Say {
+    /// A tab asks for the project.
+    Asked,
+    /// The page of the holder was told: the countdown begins.
+    Told,
+    /// The holder keeps the project.
+    Refused,
+    /// The asker does not want it any more.
+    Withdrawn,
+}
+
+impl Say {
+    /// All of them, with their names.
+    pub const WORDS: [(Self, &'static str); 4] = [
+        (Self::Asked, "asked"),
+        (Self::Told, "told"),
+        (Self::Refused, "refused"),
+        (Self::Withdrawn, "withdrawn"),
+    ];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        super::word(&Self::WORDS, self)
+    }
+}
+
+/// A request to hand the project over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Who asks.
+    pub asker: Owner,
+    /// What that tab calls itself.
+    pub label: Meta,
+    /// Why.
+    pub why: Reason,
+    /// How long the holder has, from when its page was told.
+    pub countdown: Duration,
+    /// What its silence means.
+    pub on_silence: OnSilence,
 }
 
 /// The state of the machine (*Project lock states* 1.1).

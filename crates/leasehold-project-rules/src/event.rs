@@ -1,11 +1,12 @@
 //! The events of a project lock: published once in dialect `lock` (*Project lock states* 1.2), and translated into the dialects
 //! `service` (*Project lock service* 1) and `autosave` (*AutoSave* 3.4); `docs/sources.md` describes all three. A translation is a function of one event: it remembers nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::name::LeaseId;
 
-use super::effect::ReleaseReason;
+use super::effect::{Ask, ReleaseReason};
 use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::Holder;
 use super::lease::ProjectLease;
@@ -83,6 +84,17 @@ pub enum Event {
         lease_id: Option<LeaseId>,
         /// What a person can do where nothing else helps.
         manual_steps: Option<&'static str>,
+    },
+    /// `lock:handover-requested`: another tab asks this one, which holds the project, to save and hand it over.
+    HandoverRequested(Arc<Ask>),
+    /// `lock:handover-withdrawn`: that tab does not want it any more.
+    HandoverWithdrawn(Arc<Ask>),
+    /// `lock:handover-told`: the holder that this tab asks was told, and the countdown begins.
+    HandoverTold {
+        /// The holder.
+        holder: Box<Holder>,
+        /// How long it has.
+        countdown: Duration,
     },
     /// `lock:available`: a tab that is read-only could have the project now.
     Available,
@@ -183,6 +195,9 @@ impl Event {
             Self::Released(_) => "lock:released",
             Self::Error { .. } => "lock:error",
             Self::ReadonlyEntered { .. } => "lock:readonly-entered",
+            Self::HandoverRequested(_) => "lock:handover-requested",
+            Self::HandoverWithdrawn(_) => "lock:handover-withdrawn",
+            Self::HandoverTold { .. } => "lock:handover-told",
             Self::Available => "lock:available",
         }
     }

@@ -16,6 +16,8 @@
 //! |---|---|---|
 //! | `acquireProjectLock(options)` | `Options::parse`, `acquire(call, options, now)`; its signal: `abort(call, now)` | `Settle` |
 //! | `takeOverProjectLock` | `take_over(call, options, seen, reason, now)` | `Settle` |
+//! | `requestProjectHandover` | `request_handover(call, options, ask, now)` | `Settle` |
+//! | `refuseProjectHandover` | `refuse_handover(lease_id, why, now)` | |
 //! | `lookProjectLock` | `look_at(call, now)` | `Settle` |
 //! | `renewProjectLock` | `renew(call, lease_id, extend_by, now)` | `Settle` |
 //! | `releaseProjectLock` | `release(call, lease_id, force, now)` | `Settle` |
@@ -32,7 +34,8 @@
 //! - `Io(step)`: one primitive step in the folder; report what came of it by `handle_io(reply, now)`. There is at most one
 //!   at a time. [`IoStep`] says what each one is, and [`Section`] in which order they come and what follows a failure.
 //! - `DropHeld(fence)`: close that held file at once, without the guard. Nothing is reported.
-//! - `Emit(event)`: to every subscriber, as it is or through [`event::service`] / [`event::autosave`].
+//! - `Emit(event)`: to every subscriber, as it is or through [`event::service`] / [`event::autosave`]. Once the page has had a
+//!   `HandoverRequested`, call `handover_told`: only then does the countdown begin.
 //! - `Broadcast(news)`: to the other tabs, which call `handle_news`.
 //! - `Settle{call, answer}` or `Saved{call, saved}`: once per call.
 //!
@@ -62,8 +65,8 @@ pub mod wire;
 
 pub use clock::{Clock, Now};
 pub use effect::{
-    CallId, Effect, Folder, IoError, IoKind, News, NotSaved, ReleaseReason, Save, State, Surroundings,
-    Ticket, WebLock,
+    Ask, CallId, Effect, Folder, IoError, IoKind, News, NotSaved, ReleaseReason, Save, Say, State,
+    Surroundings, Ticket, WebLock,
 };
 pub use event::Event;
 pub use fault::{Fault, Operation, ProjectLockError};

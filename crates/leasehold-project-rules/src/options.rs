@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::backoff::Backoff;
 pub use leasehold_core::backoff::RetryPolicy;
+use leasehold_core::lease::OnSilence;
 use leasehold_core::name::Invalid;
 use leasehold_core::time::{Ttl, whole_millis};
 
@@ -280,6 +281,20 @@ pub fn lease_time(what: &'static str, millis: Option<f64>) -> Result<Option<Ttl>
         return Err(Invalid::new(what, &written, rule, "write 6000 or more, or leave it out"));
     }
     Ttl::new(duration).map(Some)
+}
+
+/// How long a holder has to answer a request to hand the project over, unless the asker says otherwise.
+const COUNTDOWN: Duration = Duration::from_secs(10);
+
+/// What a holder's silence means, with its names.
+pub const ON_SILENCE: [(OnSilence, &str); 2] =
+    [(OnSilence::Grant, "grant"), (OnSilence::Refuse, "refuse")];
+
+/// What a request to hand the project over asks for, as the caller wrote it. Unsaid, silence is a refusal.
+pub fn ask(countdown_ms: Option<f64>, on_silence: Option<&str>) -> Result<(Duration, OnSilence), Invalid> {
+    let countdown = wait("countdownMs", countdown_ms)?.unwrap_or(COUNTDOWN);
+    let on_silence = named("onSilence", on_silence, &ON_SILENCE)?;
+    Ok((countdown, on_silence.unwrap_or(OnSilence::Refuse)))
 }
 
 /// Why a lease is given back, as the caller wrote it.

@@ -15,11 +15,14 @@ use leasehold_core::time::whole_millis;
 use crate::event::{self, AutosaveEvent, Event, ServiceEvent};
 use crate::fault::Cause;
 use crate::guarded::Holder;
+use crate::options::ON_SILENCE;
 use crate::record::{Record, VERSION, guard_text, label_text};
 use crate::shape;
-use crate::{Effect, IoStep, News, NotSaved, Operation, Profile, ProjectLease, ProjectLockError, Settled};
+use crate::{
+    Ask, Effect, IoStep, News, NotSaved, Operation, Profile, ProjectLease, ProjectLockError, Settled, word,
+};
 
-use self::json::{Json, write_list};
+use self::json::{Json, begin_member, begin_object, write_list};
 use self::shape::Shape;
 
 /// A code of [`TABLE`](crate::fault::TABLE).
@@ -33,6 +36,12 @@ pub type StrategyWord = &'static str;
 
 /// A word of [`Guarantee::WORDS`](crate::Guarantee::WORDS).
 pub type GuaranteeWord = &'static str;
+
+/// A word of [`Say::WORDS`](crate::Say::WORDS).
+pub type SayWord = &'static str;
+
+/// A word of [`ON_SILENCE`].
+pub type OnSilenceWord = &'static str;
 
 /// Which project of a page something is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +58,7 @@ pub const SHAPES: &[Shape] = &[
     StepView::SHAPE,
     RecordView::SHAPE,
     NewsView::SHAPE,
+    AskView::SHAPE,
     ProjectLeaseView::SHAPE,
     HolderView::SHAPE,
     ErrorView::SHAPE,
@@ -180,9 +190,19 @@ pub struct EventOf<'a> {
     pub project: &'a ProjectName,
 }
 
+/// Written as [`DialectsView`], of which no more than one event is made at a time.
 impl Json for EventOf<'_> {
     fn write(&self, out: &mut Vec<u8>) {
-        DialectsView::new(self.event, self.project).write(out);
+        let Self { event, project } = self;
+        begin_object("", out);
+        ProjectEventView::of_lock(event, project).write_member("lock", out);
+        if let Some(event) = event::service(event) {
+            ProjectEventView::of_service(&event, project).write_member("service", out);
+        }
+        begin_member("autosave", out);
+        let autosave = event::autosave(event);
+        write_list(autosave.iter().map(|event| ProjectEventView::of_autosave(event, project)), out);
+        out.push(b'}');
     }
 }
 
@@ -196,12 +216,43 @@ impl Json for ErrorOf<'_> {
 }
 
 shape! {
-    /// What tabs tell each other: who has the project now; without an owner, that it was given back.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    /// What tabs tell each other: who has the project now; without an owner, that it was given back. With `say`, it is about the
+    /// request of this owner to hand the project over.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct NewsView<'a> {
         pub owner: Option<&'a str>,
         pub fence: u64,
         pub why: Option<&'a str>,
+        pub say: Option<SayWord>,
+        pub label: Option<&'a str>,
+        pub countdown_ms: Option<u64>,
+        pub on_silence: Option<OnSilenceWord>,
+    }
+}
+
+shape! {
+    /// A request to hand the project over.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct AskView<'a> {
+        pub owner: &'a str,
+        pub label: Option<&'a str>,
+        pub reason: Option<&'a str>,
+        pub countdown_ms: u64,
+        pub on_silence: OnSilenceWord,
+    }
+}
+
+/// Written as [`AskView`].
+impl Json for Ask {
+    fn write(&self, out: &mut Vec<u8>) {
+        let view = AskView {
+            owner: self.asker.as_str(),
+            label: label_text(&self.label),
+            reason: Some(self.why.as_str()).filter(|why| !why.is_empty()),
+            countdown_ms: whole_millis(self.countdown),
+            on_silence: word(&ON_SILENCE, self.on_silence),
+        };
+        view.write(out);
     }
 }
 
@@ -212,8 +263,18 @@ impl<'a> From<&'a News> for NewsView<'a> {
                 owner: Some(owner.as_str()),
                 fence: fence.get(),
                 why: why.as_ref().map(|why| why.as_str()),
+                ..Self::default()
             },
-            News::Released { fence } => Self { owner: None, fence: fence.get(), why: None },
+            News::Released { fence } => Self { fence: fence.get(), ..Self::default() },
+            News::Handover { fence, say, ask } => Self {
+                owner: Some(ask.asker.as_str()),
+                fence: fence.get(),
+                why: Some(ask.why.as_str()),
+                say: Some(say.as_str()),
+                label: label_text(&ask.label),
+                countdown_ms: Some(whole_millis(ask.countdown)),
+                on_silence: Some(word(&ON_SILENCE, ask.on_silence)),
+            },
         }
     }
 }
@@ -492,6 +553,8 @@ shape! {
         pub delay_ms: Option<u64>,
         pub lease: Option<ProjectLeaseView<'a>>,
         pub holder: Option<&'a Holder>,
+        pub request: Option<&'a Ask>,
+        pub countdown_ms: Option<u64>,
         pub changed: Option<bool>,
         pub lease_id: Option<LeaseId>,
         pub next_heartbeat_in_ms: Option<u64>,
@@ -575,6 +638,11 @@ impl<'a> ProjectEventView<'a> {
                 view.lease = Some(ProjectLeaseView::new(lease, project));
             }
             Event::Held(holder) => view.holder = Some(holder),
+            Event::HandoverRequested(ask) | Event::HandoverWithdrawn(ask) => view.request = Some(ask),
+            Event::HandoverTold { holder, countdown } => {
+                view.holder = Some(holder);
+                view.countdown_ms = Some(whole_millis(*countdown));
+            }
             Event::ReleaseRequested { lease, reason } => {
                 view.lease = Some(ProjectLeaseView::new(lease, project));
                 view.reason = Some(reason.as_str());

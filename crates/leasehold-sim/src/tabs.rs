@@ -7,16 +7,18 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold_core::lease::Proof;
-use leasehold_core::name::{Owner, Reason};
+use leasehold_core::lease::{OnSilence, Proof};
+use leasehold_core::name::{Meta, Owner, Reason};
 use leasehold_core::time::StoreTime;
 use leasehold_project_rules::event::{AutosaveEvent, autosave};
 use leasehold_project_rules::guarded::{LockFile, Probe};
 use leasehold_project_rules::record::{Content, Record};
 use leasehold_project_rules::{
-    Base, CallId, Effect, Event, Folder, IoReply, IoStep, News, NotSaved, Now, Options, Profile, ProjectLock,
-    ReleaseReason, Save, State, Surroundings, Ticket, Version, WebLock,
+    Ask, Base, CallId, Effect, Event, Folder, IoReply, IoStep, News, NotSaved, Now, Options, Profile,
+    ProjectLock, ReleaseReason, Save, Say, Settled, State, Surroundings, Ticket, Version, WebLock,
 };
 use leasehold_store::random::Random;
 
@@ -29,6 +31,9 @@ const PEACE: u64 = 5 * 60_000;
 
 /// How long the project may be without a holder in peace: a tab that was stopped just before keeps the guard, if it had it, for up to 90 s.
 const LONGEST_GAP: u64 = 130_000;
+
+/// How long a request to hand over may take in peace: two seconds to be told, the countdown, and the attempts after it.
+const LONGEST_REQUEST: u64 = 20_000;
 
 /// What a world saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +52,10 @@ pub struct Counts {
     pub crashed: u64,
     /// The same.
     pub paused: u64,
+    /// How often a tab that had asked for the project got it, and how often because its holder was silent.
+    pub handed_over: u64,
+    /// The same.
+    pub silent: u64,
 }
 
 /// What became of a world.
@@ -78,6 +87,8 @@ pub enum Mistake {
     Unfenced,
     /// Saves do not compare the version that they were made from.
     Baseless,
+    /// The countdown of a request to hand over begins when the request is sent.
+    Hasty,
 }
 
 /// Lives through the world of this seed, with a mistake or without.
@@ -114,7 +125,10 @@ enum What {
     /// A save that is not checked, under this fence.
     UncheckedSave(u64),
     Web(u32, Web),
-    News(u64, bool),
+    /// The news of this number.
+    News(usize),
+    /// The page has the event of a request to hand over.
+    Told,
     Crash,
     /// The process is stopped, or the page frozen with notice.
     Stop {
@@ -145,11 +159,21 @@ struct Tab {
     memory: u64,
     /// The take-over that is under way.
     forcing: Option<u32>,
+    /// The request to hand over that is under way.
+    asking: Option<Asking>,
     timer: Option<u64>,
     calls: BTreeSet<u32>,
     /// Whether the last event in dialect `autosave` was a retry that no other follows.
     gave_up: bool,
     readonly: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Asking {
+    call: u32,
+    since: u64,
+    countdown: u64,
+    on_silence: OnSilence,
 }
 
 struct World {
@@ -170,7 +194,11 @@ struct World {
     // The Web Lock.
     web: Option<(usize, u32, Ticket)>,
     web_queue: VecDeque<(usize, u32, Ticket)>,
+    /// What tabs have said to each other.
+    news: Vec<News>,
     // What is known from outside.
+    /// When the page of a holder was last told that a tab asks for the project.
+    told: BTreeMap<usize, u64>,
     newest: u64,
     /// What each content was made from, by its number; 0 is no content.
     made_from: Vec<u64>,
@@ -202,6 +230,8 @@ impl World {
             file: 0,
             web: None,
             web_queue: VecDeque::new(),
+            news: Vec::new(),
+            told: BTreeMap::new(),
             newest: 0,
             made_from: vec![0],
             acknowledged: 0,
@@ -241,6 +271,7 @@ impl World {
             saves: BTreeMap::new(),
             memory: self.file,
             forcing: None,
+            asking: None,
             timer: None,
             calls: BTreeSet::new(),
             gave_up: false,
@@ -298,7 +329,12 @@ impl World {
                 };
                 self.with(at, |tab| tab.machine.handle_web_lock(Ticket(ticket), what, now));
             }
-            What::News(fence, acquired) => self.hear(at, fence, acquired),
+            What::News(number) => {
+                if let (Some(news), Some(tab)) = (self.news.get(number), self.tabs.get_mut(at)) {
+                    tab.machine.handle_news(news, now);
+                }
+            }
+            What::Told => self.page_is_told(at),
             What::Crash => self.crash(at),
             What::Stop { notice } => self.stop(at, notice),
             What::Thaw => self.with(at, |tab| tab.machine.handle_resumed(now)),
@@ -330,7 +366,13 @@ impl World {
                 tab.forcing = Some(call.0);
                 tab.machine.take_over(call, &tab.options, None, Reason::default(), now);
             }
-            (None, _) if dice > 95 => tab.machine.abort(CallId(call.0.saturating_sub(1)), now),
+            (None, State::Idle | State::Readonly) if dice < 48 && tab.asking.is_none() => {
+                self.ask(at, call);
+            }
+            (None, _) if dice > 95 => {
+                let asked = tab.asking.map(|asking| CallId(asking.call));
+                tab.machine.abort(asked.unwrap_or(CallId(call.0.saturating_sub(1))), now);
+            }
             (Some(lease_id), _) if dice < 5 => {
                 tab.calls.insert(call.0);
                 tab.machine.release(call, lease_id, ReleaseReason::default(), dice < 2, now);
@@ -397,13 +439,41 @@ impl World {
         self.with(at, |tab| tab.stopped = until);
     }
 
-    fn hear(&mut self, at: usize, fence: u64, acquired: bool) {
-        let Ok(fence) = leasehold_core::Fence::new(fence) else { return };
-        let Ok(owner) = Owner::parse("another tab") else { return };
-        let news =
-            if acquired { News::Acquired { owner, fence, why: None } } else { News::Released { fence } };
+    /// Asks the holder to save and hand the project over.
+    fn ask(&mut self, at: usize, call: CallId) {
+        let countdown = self.random.between(500, 6_000);
+        let on_silence = self.random.pick(&[OnSilence::Grant, OnSilence::Refuse], OnSilence::Grant);
         let now = self.time();
-        self.with(at, |tab| tab.machine.handle_news(&news, now));
+        self.told.remove(&at);
+        self.with(at, |tab| {
+            tab.calls.insert(call.0);
+            let since = now.steady.as_millis();
+            tab.asking = Some(Asking { call: call.0, since, countdown, on_silence });
+            let ask = Ask {
+                asker: tab.machine.owner(),
+                label: Meta::default(),
+                why: Reason::default(),
+                countdown: Duration::from_millis(countdown),
+                on_silence,
+            };
+            tab.machine.request_handover(call, &tab.options, ask, now);
+        });
+    }
+
+    /// The user of a holder sees that another tab asks for the project: releases it, refuses, or does not care.
+    fn page_is_told(&mut self, at: usize) {
+        let (dice, now) = (self.random.between(0, 99), self.time());
+        self.calls += 1;
+        let call = CallId(self.calls);
+        let Some(tab) = self.tabs.get_mut(at) else { return };
+        tab.machine.handover_told(now);
+        let Some(lease_id) = tab.machine.lease().map(|lease| lease.lease_id) else { return };
+        if dice < 30 {
+            tab.calls.insert(call.0);
+            tab.machine.release(call, lease_id, ReleaseReason::default(), true, now);
+        } else if dice < 50 {
+            tab.machine.refuse_handover(lease_id, Reason::default(), now);
+        }
     }
 
     // --- what the shell does ---
@@ -436,22 +506,60 @@ impl World {
             }
             Effect::Emit(event) => self.heard(at, &event),
             Effect::Broadcast(news) => {
-                let (fence, acquired) = match news {
-                    News::Acquired { fence, .. } => (fence.get(), true),
-                    News::Released { fence } => (fence.get(), false),
-                };
+                self.note_request(at, &news);
+                self.news.push(news);
                 // News may be lost.
                 for other in (0..self.tabs.len()).filter(|other| *other != at) {
                     if !self.random.chance(200) {
-                        self.plan(other, 20, What::News(fence, acquired));
+                        self.plan(other, 20, What::News(self.news.len() - 1));
                     }
                 }
             }
-            Effect::Settle { call, .. } => self.answered(at, call),
+            Effect::Settle { call, answer } => {
+                let granted = matches!(answer, Ok(Settled::Acquired(_)));
+                self.with(at, |tab| tab.asking = tab.asking.filter(|asking| granted || asking.call != call.0));
+                if let Some(tab) = self.tabs.get_mut(at)
+                    && tab.asking.take_if(|asking| asking.call == call.0).is_some()
+                {
+                    self.counts.handed_over += 1;
+                }
+                self.answered(at, call);
+            }
             Effect::Saved { call, saved } => {
                 self.save_answered(at, call, &saved);
                 self.answered(at, call);
             }
+        }
+    }
+
+    /// Knows from outside what tabs say about requests.
+    fn note_request(&mut self, at: usize, news: &News) {
+        let News::Handover { fence, say, ask } = news else { return };
+        let asker = self.tabs.iter().position(|tab| tab.machine.owner() == ask.asker);
+        match (say, asker) {
+            (Say::Told, Some(asker)) => {
+                self.told.insert(asker, self.now);
+            }
+            (Say::Asked, _) if self.mistake == Some(Mistake::Hasty) => {
+                self.news.push(News::Handover { fence: *fence, say: Say::Told, ask: Arc::clone(ask) });
+                self.plan(at, 1, What::News(self.news.len() - 1));
+            }
+            _ => {}
+        }
+    }
+
+    /// A tab that asked takes the project from a holder that lives: only by its silence, after it was told and had its time.
+    fn taken_from_a_live_holder(&mut self, at: usize, asking: Asking) {
+        self.counts.silent += 1;
+        // The holder whose lock is taken may believe in it until it has looked.
+        self.forced_until = self.now + 30_000;
+        let had_its_time = self.told.get(&at).is_some_and(|told| told + asking.countdown <= self.now);
+        if asking.on_silence != OnSilence::Grant || !had_its_time {
+            let told = self.told.get(&at).map(|told| self.now - told);
+            let countdown = asking.countdown;
+            self.is_wrong(&format!(
+                "tab {at} was handed the project by a silent holder, told for {told:?} of {countdown} ms"
+            ));
         }
     }
 
@@ -486,6 +594,8 @@ impl World {
                 }
             }
             Event::Attempt { .. } | Event::Acquired { .. } => tab.readonly = false,
+            // The page gets to its events when it can.
+            Event::HandoverRequested(_) => self.plan(at, 300, What::Told),
             _ => {}
         }
         if let Event::Acquired { changed, .. } = event {
@@ -713,6 +823,15 @@ impl World {
         } else if fence > self.newest {
             self.counts.granted += 1;
             self.newest = fence;
+            let now = self.time();
+            let lives = |other: usize| self.tabs.get(other).is_some_and(|tab| tab.machine.is_held(now));
+            let asking = self.tabs.get(at).filter(|tab| tab.forcing.is_none()).and_then(|tab| tab.asking);
+            if let Some(asking) = asking
+                && self.now > self.forced_until
+                && (0..self.tabs.len()).any(|other| other != at && lives(other))
+            {
+                self.taken_from_a_live_holder(at, asking);
+            }
         }
     }
 
@@ -742,10 +861,13 @@ impl World {
         }
     }
 
-    /// Every call was answered.
+    /// Every call was answered; a request to hand over has some seconds.
     fn check_end(&mut self) {
-        let open =
-            |tab: &Tab| matches!(tab.machine.state(), State::Idle | State::Readonly) && !tab.calls.is_empty();
+        let asks = |tab: &Tab| tab.asking.is_some_and(|asking| self.now < asking.since + LONGEST_REQUEST);
+        let open = |tab: &Tab| {
+            let is_at_rest = matches!(tab.machine.state(), State::Idle | State::Readonly);
+            is_at_rest && tab.calls.len() > usize::from(asks(tab))
+        };
         if let Some(at) = self.tabs.iter().position(open) {
             self.is_wrong(&format!("tab {at} has calls that were never answered"));
         }

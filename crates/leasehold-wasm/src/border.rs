@@ -8,7 +8,7 @@
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::{Member, Members};
 use leasehold_project_rules::wire::shape::{self, Shape};
-use leasehold_project_rules::{Wanted, wire};
+use leasehold_project_rules::{Say, Wanted, wire};
 
 use crate::fields::{self, Field, FieldTable, Kind, Value, Values, Wrong};
 use crate::tab::Answer;
@@ -88,6 +88,15 @@ requests! {
     Acquire { call: u32, options: Wanted }
     /// Takes the project from its holder, if that is still the one with the fence `seen`.
     TakeOver { call: u32, options: Wanted, seen: Option<u64>, reason: Option<&'a str> }
+    /// Asks the holder to save and hand the project over: `countdownMs` is how long it has, `onSilence` what it means if it does
+    /// not answer.
+    Handover {
+        call: u32, options: Wanted, reason: Option<&'a str>, countdown_ms: Option<f64>, on_silence: Option<&'a str>,
+    }
+    /// The page of this tab, which holds the project, has had the event of such a request.
+    HandoverTold {}
+    /// Refuses such a request.
+    RefuseHandover { lease_id: &'a str, reason: Option<&'a str> }
     /// Looks who has the project.
     Look { call: u32 }
     /// Keeps the project for longer.
@@ -121,7 +130,10 @@ requests! {
     /// What became of the Web Lock.
     WebLock { ticket: u32, result: WebLockResult, said: &'a str }
     /// What another tab said.
-    News { fence: u64, owner: Option<&'a str>, why: Option<&'a str> }
+    News {
+        fence: u64, owner: Option<&'a str>, why: Option<&'a str>, say: Option<Say>, label: Option<&'a str>,
+        countdown_ms: Option<f64>, on_silence: Option<&'a str>,
+    }
     /// The step was done. This and the following report the step that the effect `io` asked for.
     IoDone {}
     /// The step failed.

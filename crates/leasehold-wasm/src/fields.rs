@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use leasehold_project_rules::Say;
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::Member;
 use leasehold_project_rules::wire::json::camel_case;
@@ -258,7 +259,7 @@ macro_rules! words {
     )* };
 }
 
-words!(FolderKind Probe WebLockResult);
+words!(FolderKind Probe Say WebLockResult);
 
 #[allow(clippy::indexing_slicing)] // a constant cannot iterate
 const fn words_of<T: Copy, const N: usize>(words: [(T, &'static str); N]) -> [&'static str; N] {

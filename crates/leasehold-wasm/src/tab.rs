@@ -2,18 +2,20 @@
 //! do and when to come back. Bindings only: there is no rule in here. A request that makes no sense changes nothing, and is
 //! answered with what is wrong with it.
 
+use std::sync::Arc;
+
 use leasehold_core::lease::Proof;
 use leasehold_core::name::{Invalid, Meta, Reason};
 use leasehold_core::time::{StoreTime, whole_millis};
 use leasehold_core::{Fence, LeaseId, Owner};
 use leasehold_project_rules::guarded::LockFile;
-use leasehold_project_rules::options::{lease_time, release_reason};
+use leasehold_project_rules::options::{ask, lease_time, release_reason};
 use leasehold_project_rules::record::{Content, read_guard};
 use leasehold_project_rules::root::check_save;
 use leasehold_project_rules::wire::json::Json;
 use leasehold_project_rules::wire::{EffectList, ProjectName};
 use leasehold_project_rules::{
-    Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, ProjectLockError, Root,
+    Ask, Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, ProjectLockError, Root,
     Save, Surroundings, Ticket, Version, Wanted, WebLock, shape,
 };
 
@@ -113,6 +115,16 @@ impl Machine {
                 let reason = release_reason(reason).map_err(said)?;
                 self.lock.release(CallId(call), id(lease_id)?, reason, force, now);
             }
+            Request::Handover { call, options, reason, countdown_ms, on_silence } => {
+                let label = options.label.clone();
+                let options = self.options(&options)?;
+                let ask = ask_of(self.lock.owner(), reason, label.as_deref(), countdown_ms, on_silence)?;
+                self.lock.request_handover(CallId(call), &options, ask, now);
+            }
+            Request::HandoverTold {} => self.lock.handover_told(now),
+            Request::RefuseHandover { lease_id, reason } => {
+                self.lock.refuse_handover(id(lease_id)?, reason_of(reason)?, now);
+            }
             Request::Look { call } => self.lock.look_at(CallId(call), now),
             Request::Abort { call } => self.lock.abort(CallId(call), now),
             Request::Refresh {} => self.lock.refresh(now),
@@ -159,7 +171,7 @@ impl Machine {
                 };
                 self.lock.handle_web_lock(Ticket(ticket), result, now);
             }
-            Request::News { fence, owner, why } => self.lock.handle_news(&news(fence, owner, why)?, now),
+            Request::News { .. } => self.lock.handle_news(&news(&request)?, now),
             reply => self.lock.handle_io(reply_of(reply)?, now),
         }
         Ok(())
@@ -227,15 +239,39 @@ fn reply_of(request: Request<'_>) -> Result<IoReply, Wrong> {
     })
 }
 
-fn news(fence: u64, owner: Option<&str>, why: Option<&str>) -> Result<News, Wrong> {
+fn news(request: &Request<'_>) -> Result<News, Wrong> {
+    let Request::News { fence, owner, why, say, label, countdown_ms, on_silence } = *request else {
+        return Err("there is no such request".into());
+    };
     let fence = Fence::new(fence).map_err(said)?;
-    Ok(match owner {
-        Some(owner) => {
-            let why = why.map(Reason::parse).transpose().map_err(said)?;
-            News::Acquired { owner: Owner::parse(owner).map_err(said)?, fence, why }
+    let Some(owner) = owner else { return Ok(News::Released { fence }) };
+    let owner = Owner::parse(owner).map_err(said)?;
+    match say {
+        Some(say) => {
+            let ask = ask_of(owner, why, label, countdown_ms, on_silence)?;
+            Ok(News::Handover { fence, say, ask: Arc::new(ask) })
         }
-        None => News::Released { fence },
-    })
+        None => {
+            let why = why.map(Reason::parse).transpose().map_err(said)?;
+            Ok(News::Acquired { owner, fence, why })
+        }
+    }
+}
+
+fn ask_of(
+    asker: Owner,
+    why: Option<&str>,
+    label: Option<&str>,
+    countdown_ms: Option<f64>,
+    on_silence: Option<&str>,
+) -> Result<Ask, Wrong> {
+    let (countdown, on_silence) = ask(countdown_ms, on_silence).map_err(said)?;
+    let label = Meta::label(label.unwrap_or_default()).map_err(said)?;
+    Ok(Ask { asker, label, why: reason_of(why)?, countdown, on_silence })
+}
+
+fn reason_of(reason: Option<&str>) -> Result<Reason, Wrong> {
+    Reason::parse(reason.unwrap_or_default()).map_err(said)
 }
 
 fn claim(lease_id: &str, fence: u64) -> Result<Proof, Wrong> {

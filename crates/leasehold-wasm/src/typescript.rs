@@ -2,11 +2,12 @@
 //! fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
 
 use leasehold_project_rules::fault::TABLE;
+use leasehold_project_rules::options::ON_SILENCE;
 use leasehold_project_rules::record::LONGEST;
 use leasehold_project_rules::root::file;
 use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
-use leasehold_project_rules::{Guarantee, Operation, Strategy};
+use leasehold_project_rules::{Guarantee, Operation, Say, Strategy};
 
 use crate::border::{ANSWERS, FINGERPRINT, REQUESTS};
 use crate::fields::{FieldTable, Kind};
@@ -56,7 +57,7 @@ pub fn typescript() -> String {
 }
 
 /// The lists of words that answers choose from.
-fn unions() -> [(&'static str, Vec<String>); 4] {
+fn unions() -> [(&'static str, Vec<String>); 6] {
     let mut codes: Vec<_> =
         TABLE.iter().flat_map(|row| [Some(row.autosave), row.service]).flatten().map(quoted).collect();
     codes.sort_unstable();
@@ -66,6 +67,8 @@ fn unions() -> [(&'static str, Vec<String>); 4] {
         ("OperationWord", all(&Operation::WORDS)),
         ("StrategyWord", all(&Strategy::WORDS)),
         ("GuaranteeWord", all(&Guarantee::WORDS)),
+        ("OnSilenceWord", all(&ON_SILENCE)),
+        ("SayWord", all(&Say::WORDS)),
     ]
 }
 
@@ -151,6 +154,7 @@ fn type_of(rust: &str) -> String {
         "ErrorOrCode" => "ErrorView | ErrorCode".into(),
         "ProjectLockError" | "ErrorOf" => "ErrorView".into(),
         "Holder" => "HolderView".into(),
+        "Ask" => "AskView".into(),
         "EventOf" => "DialectsView".into(),
         "EffectList" => "readonly EffectView[]".into(),
         name => name.into(),

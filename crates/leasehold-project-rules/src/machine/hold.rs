@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::name::{LeaseId, Reason as Why};
 use leasehold_core::time::{HolderTime, Ttl};
 
-use super::{Over, Phase, ProjectLock, claim_of, millis};
+use super::{Asked, Over, Phase, ProjectLock, claim_of, millis};
 use crate::clock::Now;
 use crate::effect::{CallId, Effect, Folder, News, State, Ticket, WebLock};
 use crate::event::{Attempt, Event, Reason, Warning};
@@ -37,6 +37,8 @@ pub(super) struct Holding {
     failures: u32,
     /// Why another tab says that it has taken it over, until the folder says so.
     pub(super) why: Option<Why>,
+    /// The request to hand the project over that this tab has heard of.
+    pub(super) asked: Option<Asked>,
 }
 
 /// How a lease was got.
@@ -153,6 +155,7 @@ impl ProjectLock {
             renewal: Renewal::planned(now.steady),
             failures: 0,
             why: None,
+            asked: None,
         };
         let next_heartbeat_in = holding.confirm(shown, grant, grip.sent, now);
         let lease = holding.lease.clone();
@@ -162,6 +165,7 @@ impl ProjectLock {
         let news = News::Acquired { owner: lease.owner.clone(), fence: lease.fence, why: grip.why.clone() };
         self.out.push(Effect::Broadcast(news));
         self.out.settle(calls, &Ok(Settled::Acquired(lease)));
+        self.asked_and_held();
     }
 
     // --- renewing ---

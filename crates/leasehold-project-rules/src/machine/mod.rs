@@ -4,6 +4,7 @@
 //! deadline comes before the folder's.
 
 mod acquire;
+mod handover;
 mod hold;
 mod queue;
 mod release;
@@ -14,6 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use acquire::{Acquiring, Wish};
+use handover::{Asked, Asking};
 use hold::Holding;
 pub use queue::RELOAD_GRACE;
 use queue::{Queue, Readonly};
@@ -43,7 +45,8 @@ const OVERSLEPT: Duration = Duration::from_secs(1);
 /// There are four kinds of method, and every one but a getter brings the time:
 /// - **getters** ([`state`](Self::state), [`lease`](Self::lease), [`claim`](Self::claim), [`is_held`](Self::is_held)) change
 ///   nothing; those that depend on time take it, so that a tab that was asleep finds out before its next act;
-/// - **commands** ([`acquire`](Self::acquire), [`take_over`](Self::take_over), [`abort`](Self::abort),
+/// - **commands** ([`acquire`](Self::acquire), [`take_over`](Self::take_over),
+///   [`request_handover`](Self::request_handover), [`refuse_handover`](Self::refuse_handover), [`abort`](Self::abort),
 ///   [`renew`](Self::renew), [`release`](Self::release), [`saw`](Self::saw), [`save`](Self::save),
 ///   [`refresh`](Self::refresh)) are what the application wants;
 /// - **`handle_*`** say what came in: an answer to an effect, a timer, news, a frozen page;
@@ -63,6 +66,8 @@ pub struct ProjectLock {
     over: Option<(LeaseId, Over)>,
     /// The calls that wanted the lock while the lease was being released.
     waiting: Vec<Wish>,
+    /// The request to hand the project over that this tab has made.
+    asking: Option<Box<Asking>>,
     /// The calls that look who has the project.
     looks: Vec<(Ticket, CallId)>,
     /// What this tab calls itself, for people at other tabs.
@@ -102,6 +107,7 @@ impl ProjectLock {
             cleanups: Vec::new(),
             over: None,
             waiting: Vec::new(),
+            asking: None,
             looks: Vec::new(),
             label: Meta::default(),
             frozen: false,
@@ -179,7 +185,9 @@ impl ProjectLock {
     /// The caller's signal was aborted. An acquire that is under way ends here; a lease that was got already stays.
     pub fn abort(&mut self, call: CallId, now: Now) {
         self.wake(now);
-        self.abort_acquire(call);
+        if !self.withdraw_asking(Some(call)) {
+            self.abort_acquire(call);
+        }
     }
 
     /// Extends the lease: by its usual time, or by another.
@@ -248,6 +256,9 @@ impl ProjectLock {
         if let Some(call) = self.take_look(ticket) {
             return self.answer_look(call, outcome);
         }
+        if self.asks(ticket) {
+            return self.looked_whom_to_ask(Ok(outcome), now);
+        }
         if let Some(cleanup) = self.take_cleanup(ticket) {
             return self.cleaned_up(cleanup, &outcome, now);
         }
@@ -273,6 +284,9 @@ impl ProjectLock {
         if let Some(call) = self.take_look(ticket) {
             let error = error.told(Operation::Look, self.profile);
             return self.out.settle(&[call], &Err(error));
+        }
+        if self.asks(ticket) {
+            return self.looked_whom_to_ask(Err(error), now);
         }
         if let Some(cleanup) = self.take_cleanup(ticket) {
             return self.clean_up_later(cleanup, now);
@@ -326,6 +340,7 @@ impl ProjectLock {
         }
         self.out.sections.handle_timeout(now);
         self.clean_up_again(now);
+        self.handover_timeout(now);
         match &self.phase {
             Phase::Idle => {}
             Phase::Acquiring(_) => self.acquire_timeout(now),
@@ -340,6 +355,7 @@ impl ProjectLock {
     pub fn handle_frozen(&mut self, now: Now) {
         self.frozen = true;
         self.expire(now);
+        self.withdraw_asking(None);
         match &mut self.phase {
             Phase::Holding(holding) => {
                 let error = ProjectLockError::new(Fault::Stale, Operation::Renew, holding.options.profile);
@@ -372,6 +388,11 @@ impl ProjectLock {
     /// Another tab said something. It is believed as far as it is worth a look at the folder.
     pub fn handle_news(&mut self, news: &News, now: Now) {
         self.expire(now);
+        match news {
+            News::Handover { fence, say, ask } => return self.hear_of_handover(*fence, *say, ask, now),
+            News::Released { fence } => self.hear_of_release(*fence, now),
+            News::Acquired { .. } => {}
+        }
         match (&mut self.phase, news) {
             (Phase::Holding(holding), News::Acquired { fence, why, .. }) if *fence > holding.lease.fence => {
                 holding.why.clone_from(why);
@@ -406,6 +427,7 @@ impl ProjectLock {
             Phase::Readonly(readonly) => readonly.timeout(),
         };
         let section = self.out.sections.poll_timeout();
+        let timeout = timeout.into_iter().chain(self.asking.as_ref().and_then(|asking| asking.timeout()));
         self.cleanups.iter().filter_map(Cleanup::timeout).chain(timeout).chain(section).min()
     }
 
@@ -498,7 +520,8 @@ impl ProjectLock {
         LeaseId::from_random(((u128::from(high) << 64) | u128::from(low)).to_le_bytes())
     }
 
-    fn owner(&self) -> Owner {
+    /// Who this tab is, as `.lock` shows it.
+    pub fn owner(&self) -> Owner {
         self.surroundings.owner.clone()
     }
 }

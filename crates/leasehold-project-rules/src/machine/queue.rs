@@ -46,6 +46,8 @@ pub(super) struct Queue {
     announced: bool,
     /// Since when the project is free, as far as a hidden tab knows that would take it.
     free_since: Option<HolderTime>,
+    /// Until when the project is promised to another tab, which asks its holder for it.
+    promised_until: HolderTime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,7 @@ impl Queue {
             next_look: now.steady + LOOK_EVERY,
             announced: false,
             free_since: None,
+            promised_until: HolderTime::ZERO,
         }
     }
 
@@ -94,7 +97,7 @@ impl Queue {
         self.web = then;
     }
 
-    /// Whether a hidden tab has left the project alone for long enough.
+    /// Whether a tab that holds back has left the project alone for long enough.
     fn is_ripe(&self, now: Now) -> bool {
         let waited = self.free_since.map(|since| now.steady.since(since));
         waited.is_some_and(|waited| (RELOAD_GRACE..RELOAD_GRACE * 2).contains(&waited))
@@ -137,7 +140,18 @@ impl Readonly {
         let Some(queue) = &mut self.queue else { return };
         match news {
             News::Released { .. } => queue.next_look = now.steady,
-            News::Acquired { .. } => queue.begin_again(now),
+            News::Acquired { .. } => {
+                queue.begin_again(now);
+                queue.promised_until = HolderTime::ZERO;
+            }
+            News::Handover { .. } => {}
+        }
+    }
+
+    /// The project is promised to another tab until then, or to none any more.
+    pub(super) fn promise(&mut self, until: Option<HolderTime>) {
+        if let Some(queue) = &mut self.queue {
+            queue.promised_until = until.unwrap_or(HolderTime::ZERO);
         }
     }
 }
@@ -178,7 +192,8 @@ impl ProjectLock {
         }
         let ttl = queue.options.file_ttl;
         let bid = Bid { lease_id, owner, tab: None, ttl, meta };
-        let takes = queue.resumes && (!self.hidden || queue.is_ripe(now));
+        let holds_back = self.hidden || now.steady < queue.promised_until;
+        let takes = queue.resumes && (!holds_back || queue.is_ripe(now));
         let action = if takes { Action::Acquire(bid) } else { Action::Look };
         queue.look = Some((self.out.guarded(action), now));
     }
@@ -262,13 +277,14 @@ impl ProjectLock {
         }
     }
 
-    /// The project is free, and this tab is hidden: its holder may be back in a moment, and must not find this tab in its way.
+    /// The project is free, and this tab is hidden, or another one was promised the project: its holder may be back in a moment,
+    /// or the other one come, and must not find this tab in the way.
     fn hold_back(&mut self, now: Now) {
         let Phase::Readonly(readonly) = &mut self.phase else { return };
         let Some(queue) = &mut readonly.queue else { return };
         queue.drop_web(&mut self.out, Web::first(&queue.options));
         queue.look = None;
-        if !self.hidden {
+        if !self.hidden && queue.promised_until <= now.steady {
             // The user has come to this tab while it looked.
             (queue.free_since, queue.next_look) = (None, now.steady);
             return self.look_again(now);

@@ -53,6 +53,7 @@ macro_rules! shape {
         }
 
         impl$(<$life>)? $crate::wire::json::Json for $name$(<$life>)? {
+            #[inline(never)] // one copy of it, however many members have this type
             fn write(&self, out: &mut Vec<u8>) {
                 $crate::wire::json::begin_object("", out);
                 $( $crate::wire::json::Json::write_member(&self.$field, stringify!($field), out); )*

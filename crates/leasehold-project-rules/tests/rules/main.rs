@@ -9,6 +9,7 @@
 )]
 
 mod guard;
+mod handover;
 mod machine;
 mod section;
 mod tables;

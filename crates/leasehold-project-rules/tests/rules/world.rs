@@ -75,6 +75,8 @@ pub struct Tab {
     pub answers: BTreeMap<u32, Answer>,
     pub saved: BTreeMap<u32, Result<(), NotSaved>>,
     alive: bool,
+    /// Whether the page does not get to its events.
+    pub is_busy: bool,
 }
 
 pub struct World {
@@ -103,6 +105,7 @@ impl Tab {
             answers: BTreeMap::new(),
             saved: BTreeMap::new(),
             alive: true,
+            is_busy: false,
         }
     }
 }
@@ -290,7 +293,13 @@ impl World {
                 let held = self.folder.held.get_mut(&fence.get()).filter(|holder| **holder == Some(tab));
                 held.into_iter().for_each(|holder| *holder = None);
             }
-            Effect::Emit(event) => self.tabs[tab].events.push(event),
+            Effect::Emit(event) => {
+                let asks = matches!(event, Event::HandoverRequested(_));
+                self.tabs[tab].events.push(event);
+                if asks && !self.tabs[tab].is_busy {
+                    self.tabs[tab].machine.handover_told(now);
+                }
+            }
             Effect::Broadcast(news) => {
                 for (at, other) in self.tabs.iter_mut().enumerate() {
                     if at != tab && other.alive {

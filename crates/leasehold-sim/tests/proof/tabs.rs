@@ -19,12 +19,15 @@ fn one_owner_in_every_world_of_tabs() {
         all.readonly += run.counts.readonly;
         all.crashed += run.counts.crashed;
         all.paused += run.counts.paused;
+        all.handed_over += run.counts.handed_over;
+        all.silent += run.counts.silent;
     }
     println!("{SEEDS} worlds: {all:?}");
     assert!(
         all.granted > 1_000 && all.saved > 10_000 && all.refused > 10 && all.stale > 100 && all.crashed > 100,
         "{all:?}"
     );
+    assert!(all.handed_over > 100 && all.silent > 10, "{all:?}");
 }
 
 #[test]
@@ -40,6 +43,14 @@ fn a_save_that_skips_its_base_is_found_out() {
     let caught = (0..SEEDS).find_map(|seed| run(seed, Some(Mistake::Baseless)).wrong);
     let caught = caught.expect("a lost save");
     assert!(caught.contains("which it is not made from"), "{caught}");
+}
+
+/// The holder was frozen, and knew nothing of the countdown that it lost the project by.
+#[test]
+fn a_countdown_that_begins_before_the_holder_was_told_is_found_out() {
+    let caught = (0..SEEDS).find_map(|seed| run(seed, Some(Mistake::Hasty)).wrong);
+    let caught = caught.expect("a holder that was not told");
+    assert!(caught.contains("by a silent holder"), "{caught}");
 }
 
 #[test]
