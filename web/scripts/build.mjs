@@ -1,4 +1,4 @@
-// Builds dist/: the modules, minified one by one where they are shared, their types, and the licences. `cargo xtask web`
+// Builds dist/: the modules, their types, and the licences. `cargo xtask web`
 // compiles the rules and puts leasehold.wasm beside them.
 
 import { spawnSync } from 'node:child_process';
@@ -15,9 +15,8 @@ for (const name of readdirSync(dist)) {
   if (name !== 'leasehold.wasm') rmSync(`${dist}/${name}`, { recursive: true });
 }
 
-await build({
+const options = {
   absWorkingDir: web,
-  entryPoints: ['src/index.ts', 'src/worker.ts', 'src/testing.ts'],
   outdir: dist,
   bundle: true,
   splitting: true,
@@ -26,7 +25,11 @@ await build({
   target: 'es2022',
   minify: true,
   legalComments: 'none',
-});
+};
+// What a page loads shares as few files as possible: each is compressed by itself. The lock on the calling thread, which few
+// pages load, has a copy of what the Worker has.
+await build({ ...options, entryPoints: ['src/index.ts', 'src/worker.ts'], external: ['./local.js'] });
+await build({ ...options, entryPoints: ['src/local.ts', 'src/testing.ts'] });
 
 // Once more: terser finds 3 % that esbuild leaves, and a page loads it. No function here is used as a constructor, which is
 // all that `unsafe_arrows` and `unsafe_methods` could break.

@@ -10,44 +10,10 @@ export const LONGEST_LOCK = 16384;
 /** The names of the files of the lock; something follows the last two. */
 export const FILES = { lock: '.lock', temporary: '.lock.tmp', guard: '.lock.guard', held: '.lock.held.', draft: '.lock.draft.' } as const;
 
-/** The names of the fields of every request, in the order in which they are sent. */
-export const REQUESTS = {
-  open: 'owner root lockName folder why seedA seedB seedC seedD',
-  close: '',
-  acquire: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label',
-  takeOver: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label seen reason',
-  handover: 'call profile maxWaitMs webLockTimeoutMs initialDelayMs maxDelayMs multiplier maxAttempts ttlMs heartbeatIntervalMs preferredStrategy reentrant autoResume allowAdvisory acceptClockSkew label reason countdownMs onSilence',
-  handoverTold: '',
-  refuseHandover: 'leaseId reason',
-  look: 'call',
-  renew: 'call leaseId extendByMs',
-  release: 'call leaseId force reason',
-  abort: 'call',
-  refresh: '',
-  claim: 'leaseId fence path',
-  save: 'call leaseId fence path version base overwrite',
-  saw: 'path version',
-  unsaved: 'path version',
-  timeout: '',
-  frozen: '',
-  resumed: '',
-  hidden: 'hidden',
-  webLock: 'ticket result said',
-  news: 'fence owner why say label countdownMs onSilence',
-  ioDone: '',
-  ioFailed: 'said',
-  guardBusy: '',
-  guardAbsent: '',
-  guardRead: 'text',
-  lockMissing: '',
-  lockRead: 'modified version leaseId owner label acquiredAt updatedAt ttlSeconds expiresAt fence seq held',
-  lockDamaged: 'modified',
-  lockUnreadable: 'modified said',
-  heldProbed: 'held',
-  versionRead: 'version',
-} as const;
+/** The members of `.lock` that the rules know. */
+export const MEMBERS = 'version leaseId owner label acquiredAt updatedAt ttlSeconds expiresAt fence seq held'.split(' ');
 
-/** The same with the types of the fields. */
+/** The requests, with the types of their fields. */
 export interface Requests {
   /** Makes a machine for a project; the answer says its number. The four seeds are random, of 32 bits. */
   readonly open: {

@@ -1,9 +1,10 @@
 // Publishes the events of the rules to the subscribers, each in its dialect.
 
+import { projectOf } from './arguments.js';
 import type { DialectsView, ProjectEventView } from './border.js';
 import { errorOf } from './error.js';
 import type {
-  Dialect, ProjectLockEvent, ProjectLockEventListener, ProjectLockSubscribeOptions, ProjectLockSubscription,
+  Dialect, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockEventListener, ProjectLockSubscribeOptions, ProjectLockSubscription,
 } from './types.js';
 
 const DIALECTS: readonly Dialect[] = ['lock', 'service', 'autosave'];
@@ -35,8 +36,30 @@ export class Listeners {
   }
 }
 
+/** The `onReadonly` of each project, which the last acquire brought. */
+export class ReadonlyListeners {
+  readonly #all = new Map<string, ProjectLockAcquireOptions['onReadonly']>();
+
+  /** Waits for an acquire with these options. */
+  async during<T>(options: ProjectLockAcquireOptions, acquire: Promise<T>): Promise<T> {
+    const { onReadonly, reentrant } = options;
+    const project = projectOf(options);
+    this.#all.set(project, onReadonly ?? this.#all.get(project));
+    const grant = await acquire;
+    // A new lease is not the old listener's; the same one again still is.
+    if (!reentrant) this.#all.set(project, onReadonly);
+    return grant;
+  }
+
+  /** Publishes an event to the listener of its project. */
+  publish({ lock }: DialectsView): void {
+    const listener = this.#all.get(projectOf(lock));
+    if (lock.type === 'lock:readonly-entered' && listener) publishTo(listener, lock);
+  }
+}
+
 /** Calls one subscriber. An exception from it does not reach the others; it is reported like any uncaught error. */
-export function publishTo(listener: (event: never) => void, view: ProjectEventView): void {
+function publishTo(listener: (event: never) => void, view: ProjectEventView): void {
   try {
     listener(eventOf<never>(view));
   } catch (error) {

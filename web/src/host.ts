@@ -1,7 +1,7 @@
 // The Worker's end of a page's calls: owns one project lock, and forwards calls, answers and events.
 
 import { ProjectLockError, viewOf } from './error.js';
-import { createProjectLock } from './lock.js';
+import { ProjectLocks } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import { setWasm } from './wasm.js';
 
@@ -9,9 +9,8 @@ export { hashing } from './hash.js';
 
 /** Owns a lock whose answers and events go to `send`; returns the receiver of the page's messages. */
 export function host(send: (message: ToPage) => void): (message: ToHost) => void {
-  const lock = createProjectLock();
+  const lock = new ProjectLocks({}, (event) => send({ event }));
   const aborts = new Map<number, AbortController>();
-  lock.onEvent = (event) => send({ event });
 
   async function answer(call: number, method: Method, options: object | undefined): Promise<void> {
     const abort = new AbortController();

@@ -2,26 +2,22 @@
 // effect.
 
 import type { DialectsView } from './border.js';
+import { ASKED, checkData, claimOf, projectOf } from './arguments.js';
 import { errorOf, unusable } from './error.js';
-import { Listeners, publishTo } from './event.js';
+import { Listeners, ReadonlyListeners } from './event.js';
 import { fileCalls } from './files.js';
-import { host } from './host.js';
-import { ASKED, checkData, claimOf, projectOf } from './lock.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockReadonlyEvent, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
+  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
   ProjectLockSubscription, ProjectLockTakeOverOptions, SomeProject,
 } from './types.js';
-import { setWasm } from './wasm.js';
 import { withLock } from './with.js';
 
 export {
   LockAcquisitionError, LockConflictError, LockIrrecoverableError, LockReleaseError, LockRenewalError, ProjectLockError,
   type ErrorParams, type ProjectLockErrorCode,
 } from './error.js';
-export { createProjectLock, type LocalProjectLock, type Surroundings } from './lock.js';
-export type { AccessHandle, Channel, Clock, Directory, FileHandle, Locks, Writable } from './ports.js';
 export type * from './types.js';
 
 /** Where the parts of the package are, when they are not beside this file. */
@@ -39,12 +35,14 @@ interface Call {
 
 interface Far {
   postMessage(message: ToHost): void;
+  terminate?(): void;
 }
 
 const listeners = new Listeners();
+const onReadonly = new ReadonlyListeners();
 const calls = new Map<number, Call>();
-/** The projects of this page: whether it holds them, and their `onReadonly`. */
-const projects = new Map<string, { held?: boolean; onReadonly?: ((event: ProjectLockReadonlyEvent) => void) | undefined }>();
+/** The projects of this page, and whether it holds them. */
+const projects = new Map<string, boolean>();
 let places: InitOptions = {};
 let far: Far | undefined;
 let lastCall = 0;
@@ -61,7 +59,6 @@ export function init(options: InitOptions): void {
     throw new TypeError('init: call it before every other call');
   }
   places = next;
-  setWasm(options.wasmUrl);
 }
 
 /** Acquires the project for this tab. */
@@ -132,18 +129,16 @@ export function subscribeLockEvents<In extends Dialect = 'lock'>(
 }
 
 async function acquire(method: Method, options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
-  const { signal, onReadonly, retryPolicy, ...rest } = options;
-  const project = projectAt(projectOf(options));
-  project.onReadonly = onReadonly ?? project.onReadonly;
+  const { signal, onReadonly: _, retryPolicy, ...rest } = options;
+  const project = projectOf(options);
+  projects.set(project, projects.get(project) ?? false);
   const answer = call<ProjectLockGrant>(method, { ...rest, retryPolicy: retryPolicy && { ...retryPolicy } });
   const number = lastCall;
   const abort = () => far?.postMessage({ abort: number });
   if (signal?.aborted) abort();
   signal?.addEventListener('abort', abort);
   try {
-    const grant = await answer;
-    // A new lease is not the old listener's; the same one again still is.
-    if (!options.reentrant) project.onReadonly = onReadonly;
+    const grant = await onReadonly.during(options, answer);
     if (signal?.aborted) await giveBack(grant, signal);
     return grant;
   } finally {
@@ -163,12 +158,6 @@ async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): P
 /** Makes a call about a lease. */
 async function callWith<T>(method: Method, options: { readonly lease: ProjectLockLease }): Promise<T> {
   return call(method, { ...options, lease: claimOf(options.lease) });
-}
-
-function projectAt(key: string) {
-  const project = projects.get(key) ?? {};
-  projects.set(key, project);
-  return project;
 }
 
 function call<T>(method: Method, options?: object): Promise<T> {
@@ -201,8 +190,7 @@ function send(message: ToHost): void {
 }
 
 function start(): Far {
-  // A sandboxed page can have no Worker. It has no private files either: the rules refuse its calls, without any IO.
-  if (globalThis.origin === 'null') return { postMessage: host(hear) };
+  if (globalThis.origin === 'null') return sandboxed();
   // Written like this, bundlers find the Worker and take it along.
   const worker = places.workerUrl
     ? new Worker(places.workerUrl, { type: 'module' })
@@ -210,6 +198,15 @@ function start(): Far {
   worker.onmessage = ({ data }: MessageEvent<ToPage>) => hear(data);
   worker.onerror = (event) => fail(worker, event.message || 'it could not be loaded');
   return worker;
+}
+
+/** A sandboxed page can have no Worker. It has no private files either: the rules refuse its calls, without any IO. Only such a
+ * page loads them. */
+function sandboxed(): Far {
+  const receive = import('./local.js').then(({ host }) => host(hear));
+  const far: Far = { postMessage: (message) => { receive.then((receive) => receive(message)); } };
+  receive.catch((error) => fail(far, String(error)));
+  return far;
 }
 
 function hear(message: ToPage): void {
@@ -225,24 +222,23 @@ function hear(message: ToPage): void {
 
 /** Publishes an event to the subscribers, and then to `onReadonly` of its project. */
 function publish(event: DialectsView): void {
-  const project = projectAt(projectOf(event.lock));
   const { type } = event.lock;
-  if (type === 'lock:acquired') project.held = true;
-  if (type === 'lock:released' || type === 'lock:readonly-entered') project.held = false;
+  if (type === 'lock:acquired') projects.set(projectOf(event.lock), true);
+  if (type === 'lock:released' || type === 'lock:readonly-entered') projects.set(projectOf(event.lock), false);
   listeners.publish(event);
+  onReadonly.publish(event);
   if (type === ASKED) call('told', event.lock).catch(() => {});
-  if (type === 'lock:readonly-entered' && project.onReadonly) publishTo(project.onReadonly, event.lock);
 }
 
 /** The Worker failed: its calls will not be answered, and its leases are over. The next call starts a new one. */
-function fail(gone: Worker, why: string): void {
+function fail(gone: Far, why: string): void {
   if (far !== gone) return;
-  gone.terminate();
+  gone.terminate?.();
   far = undefined;
   const waiting = [...calls.values()];
   calls.clear();
   waiting.forEach(({ reject }) => reject(errorOf(unusable(WORKER, why))));
-  for (const [key, { held }] of projects) {
+  for (const [key, held] of projects) {
     const [root, lockName] = JSON.parse(key) as [string, string];
     const named = { root, lockName };
     const [operation, type] = held ? ['renew', 'expired'] as const : ['acquire', 'acquire-failed'] as const;

@@ -1,22 +1,21 @@
-// `createProjectLock`: does what the rules say, on the calling thread. It brings the time, the Web Lock and the files;
-// every decision is made in WebAssembly (crates/leasehold-project-rules). It must never decide anything itself.
+// The project locks of a page: does what the rules say, on the calling thread. It brings the time, the Web Lock and the files;
+// every decision is made in WebAssembly (crates/leasehold-project-rules). It must never decide anything itself. host.ts runs it
+// in a Worker, local.ts on the thread of the caller.
 
+import { checkData, claimOf, DEFAULT_NAME, DEFAULT_ROOT, projectOf } from './arguments.js';
 import type { Answer, DialectsView, EffectView, HolderView, NewsView, ProjectLeaseView, StepView } from './border.js';
 import { errorOf, ProjectLockError } from './error.js';
-import { Listeners } from './event.js';
-import { fileCalls, type FileCall } from './files.js';
+import type { FileCall } from './files.js';
 import { ProjectFolder } from './folder.js';
 import { versionOf } from './hash.js';
 import { bytesOf, textOf } from './text.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
-  Dialect, ProjectDraft, ProjectFile, ProjectFileCalls, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener,
-  ProjectLockGrant, ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions,
-  ProjectLockSubscribeOptions, ProjectLockSubscription,
+  ProjectDraft, ProjectFile, ProjectFileCommit, ProjectLockAcquireOptions, ProjectLockGrant,
+  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions,
   ProjectLockTakeOverOptions, ProjectName, SomeProject,
 } from './types.js';
 import { rules, type Request, type RequestName, type Rules } from './wasm.js';
-import { withLock } from './with.js';
 
 /** What a lock runs on. What is left out is the browser's own; null means that there is none. */
 export interface Surroundings {
@@ -30,50 +29,18 @@ export interface Surroundings {
   readonly channel?: Channel | ((name: string) => Channel) | null;
 }
 
-/** A project lock on the calling thread. */
-export function createProjectLock(surroundings: Surroundings = {}): LocalProjectLock {
-  return new LocalProjectLock(surroundings);
-}
-
-const DEFAULT_ROOT = 'project';
-const DEFAULT_NAME = 'imgponic:project';
-
-/** The event that a holder's page answers by `told`. */
-export const ASKED = 'lock:handover-requested';
-
-/** Which project these options are about. */
-export function projectOf({ root = DEFAULT_ROOT, lockName = DEFAULT_NAME }: SomeProject): string {
-  return JSON.stringify([root, lockName]);
-}
-
-/** The part of a lease that identifies it. An application may have added properties that cannot be sent. */
-export function claimOf(lease: ProjectLockLease | undefined) {
-  if (!lease?.leaseId) throw new TypeError('lease: expected the lease of an acquire');
-  const { leaseId, fence, root, lockName } = lease;
-  return { leaseId, fence, root, lockName };
-}
-
-/** Refuses what cannot be saved. */
-export function checkData(data: unknown): void {
-  if (typeof data !== 'string' && !ArrayBuffer.isView(data)) {
-    throw new TypeError('data: expected a text or a Uint8Array: use JSON.stringify');
-  }
-}
-
-/** What the constructor adds. */
-export interface LocalProjectLock extends ProjectFileCalls {}
-
 /** The calls of a project lock, with one machine for each folder and lock name. */
-export class LocalProjectLock implements ProjectLock {
-  readonly #listeners = new Listeners();
+export class ProjectLocks {
   readonly #machines = new Map<string, Promise<Machine>>();
   readonly #surroundings: Surroundings;
+  /** Called with every event, in all dialects. */
+  readonly #publish: (event: DialectsView) => void;
   #hidden = false;
 
   /** @internal */
-  constructor(surroundings: Surroundings) {
+  constructor(surroundings: Surroundings, publish: (event: DialectsView) => void) {
     this.#surroundings = surroundings;
-    Object.assign(this, fileCalls((call) => this.files(call)));
+    this.#publish = publish;
   }
 
   async acquireProjectLock(options: ProjectLockAcquireOptions = {}): Promise<ProjectLockGrant> {
@@ -112,13 +79,6 @@ export class LocalProjectLock implements ProjectLock {
     await (await this.#machine(project)).call('release', { leaseId, force, reason });
   }
 
-  withProjectLock<T>(
-    options: ProjectLockAcquireOptions | undefined,
-    work: (lease: ProjectLockLease, signal: AbortSignal) => Promise<T>,
-  ): Promise<T> {
-    return withLock(this, options, work);
-  }
-
   async commitProjectFile(commit: ProjectFileCommit): Promise<{ version: string }> {
     return (await this.#machine(claimOf(commit.lease))).commit(commit);
   }
@@ -126,12 +86,6 @@ export class LocalProjectLock implements ProjectLock {
   /** @internal Makes a call about the files of a project. */
   async files({ name, project, args }: FileCall): Promise<never> {
     return (await this.#machine(project))[name](...args as [never, never]) as Promise<never>;
-  }
-
-  subscribeLockEvents<In extends Dialect = 'lock'>(
-    listener: ProjectLockEventListener<In>, options?: ProjectLockSubscribeOptions<In>,
-  ): ProjectLockSubscription {
-    return this.#listeners.add(listener, options);
   }
 
   /** Looks again whether the project is free, for a tab that is read-only. */
@@ -155,9 +109,6 @@ export class LocalProjectLock implements ProjectLock {
     await this.#all((machine) => machine.send('resumed', {}));
   }
 
-  /** @internal Called with every event in all dialects, and with its project. */
-  onEvent: ((event: DialectsView) => void) | undefined;
-
   async #all(work: (machine: Machine) => void): Promise<void> {
     // Each as soon as it is open: a page that is about to be frozen cannot wait for the slowest.
     await Promise.allSettled([...this.#machines.values()].map((machine) => machine.then(work)));
@@ -168,12 +119,7 @@ export class LocalProjectLock implements ProjectLock {
     const key = projectOf({ root, lockName });
     const known = this.#machines.get(key);
     if (known) return known;
-    const publish = (event: DialectsView) => {
-      this.#listeners.publish(event);
-      if (this.onEvent) this.onEvent(event);
-      else if (event.lock.type === ASKED) void this.told({ root, lockName });
-    };
-    const machine = Machine.open(this.#surroundings, root, lockName, publish);
+    const machine = Machine.open(this.#surroundings, root, lockName, this.#publish);
     this.#machines.set(key, machine);
     const forget = () => this.#machines.delete(key);
     machine.then((opened) => {
@@ -211,10 +157,8 @@ class Machine {
   readonly #publish: (event: DialectsView) => void;
   readonly #calls = new Map<number, Call>();
   readonly #webLocks = new Map<number, () => void>();
-  readonly #own = new Listeners();
   /** Whether there was no storage, and another machine may find some. */
   readonly isPassing: boolean;
-  #onReadonly: ProjectLockAcquireOptions['onReadonly'];
   #lastCall = 0;
   #stopTimer = () => {};
 
@@ -237,9 +181,6 @@ class Machine {
     this.#project = { root, lockName };
     this.#folder = around.folder && new ProjectFolder(around.folder, root.split('/'), around.guarded);
     this.#publish = publish;
-    this.#own.add((event) => {
-      if (event.type === 'lock:readonly-entered') this.#onReadonly?.(event);
-    });
   }
 
   #open(root: string, lockName: string, { folder, guarded, why }: Around): void {
@@ -253,8 +194,7 @@ class Machine {
 
   /** Acquires, takes over or asks for it; the caller's signal ends it. */
   async acquire(how: 'acquire' | 'takeOver' | 'handover', options: ProjectLockTakeOverOptions): Promise<ProjectLockGrant> {
-    const { signal, onReadonly } = options;
-    this.#onReadonly = onReadonly ?? this.#onReadonly;
+    const { signal } = options;
     const answer = this.call(how, wantedOf(options)) as Promise<ProjectLockLease>;
     const call = this.#lastCall;
     const abort = () => { this.send('abort', { call }); };
@@ -262,8 +202,6 @@ class Machine {
     signal?.addEventListener('abort', abort);
     try {
       const lease = await answer;
-      // A new lease is not the old listener's; the same one again still is.
-      if (!options.reentrant) this.#onReadonly = onReadonly;
       return { lease, didFallback: lease.viaFallback };
     } finally {
       signal?.removeEventListener('abort', abort);
@@ -363,7 +301,7 @@ class Machine {
       case 'dropWebLock': return this.#webLocks.get(effect.ticket)?.();
       case 'io': return void this.#io(effect.step);
       case 'dropHeld': return this.#folder?.dropHeld(effect);
-      case 'emit': return this.#emit(effect.event);
+      case 'emit': return this.#publish(effect.event);
       case 'broadcast': return this.#channel?.postMessage(effect.news);
       case 'settle': return this.#settle(effect.call, effect.error && errorOf(effect.error), effect.lease ?? effect.holder);
       case 'saved': return this.#saved(effect);
@@ -420,11 +358,6 @@ class Machine {
     } catch {
       // It is advice, and another version of the package may send something else.
     }
-  }
-
-  #emit(event: DialectsView): void {
-    this.#publish(event);
-    this.#own.publish(event);
   }
 
   #saved({ call, error, folderFailed }: Extract<EffectView, { do: 'saved' }>): void {

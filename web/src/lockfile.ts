@@ -2,13 +2,11 @@
 // members mean, the rules decide. On disk, crates/leasehold-project/src/lock_file.rs does the same; both are tested with the
 // cases in its tests/lock_files.json.
 
-import { LONGEST_LOCK, REQUESTS, type RecordView, type Requests } from './border.js';
+import { LONGEST_LOCK, MEMBERS, type RecordView, type Requests } from './border.js';
 import { textOf } from './text.js';
 
 /** The members of `.lock`. What is absent or null is undefined; an array, an object or a time that is none is an object. */
 export type Members = Omit<Requests['lockRead'], 'modified'>;
-
-const [, ...MEMBERS] = REQUESTS.lockRead.split(' ');
 
 /** The members of `.lock` that the rules know; null if it is no JSON object. `updatedAt` becomes milliseconds since 1970. */
 export function readLock(bytes: Uint8Array): Members | null {

@@ -1,7 +1,7 @@
-// The rules, compiled to WebAssembly: one instance for all projects of a page. Requests are encoded by the table in border.ts,
-// which is made from the declarations in Rust; answers are JSON. No rule is in here.
+// The rules, compiled to WebAssembly: one instance for all projects of a page. The types of requests and answers are in border.ts,
+// which is made from the declarations in Rust. No rule is in here.
 
-import { FINGERPRINT, REQUESTS, type Answer, type Requests } from './border.js';
+import { FINGERPRINT, type Answer, type Requests } from './border.js';
 import { errorOf, unusable } from './error.js';
 import { bytesOf, textOf } from './text.js';
 
@@ -9,7 +9,7 @@ interface Exports {
   readonly memory: WebAssembly.Memory;
   fingerprint?(): number;
   reserve(length: number): number;
-  call(request: number, machine: number, wall: number, monotonic: number): number;
+  call(machine: number, wall: number, monotonic: number): number;
   answer(): number;
 }
 
@@ -25,8 +25,6 @@ export type Request<Name extends RequestName> = Requests[Name];
 /** Asks the rules something about a machine, at a time. */
 export type Rules =
   <Name extends RequestName>(machine: number, name: Name, fields: Request<Name>, wall: number, monotonic: number) => Answer;
-
-const NUMBERS = new Map(Object.keys(REQUESTS).map((name, number) => [name, number]));
 
 let source: WasmSource | undefined;
 let loaded: Promise<Rules> | undefined;
@@ -59,11 +57,11 @@ export function rulesOf({ memory, fingerprint, reserve, call, answer }: Exports)
     throw new Error('leasehold.wasm is of another version: serve all files of one release');
   }
   return (machine, name, fields, wall, monotonic) => {
-    const encoded = encode(REQUESTS[name], fields);
+    const encoded = encode(name, fields);
     // The memory may move whenever the module is called: its buffer is asked for afterwards.
     const at = reserve(encoded.length);
     new Uint8Array(memory.buffer, at, encoded.length).set(encoded);
-    const length = call(NUMBERS.get(name) ?? -1, machine, wall, monotonic);
+    const length = call(machine, wall, monotonic);
     return JSON.parse(textOf(new Uint8Array(memory.buffer, answer(), length)));
   };
 }
@@ -78,12 +76,11 @@ async function bytes(from: WasmSource): Promise<BufferSource> {
   return response.arrayBuffer();
 }
 
-/** The fields of a request, in the order of the table: a byte that says what each is, and then what it is. The rules check them,
- * and say which is wrong. */
-function encode(names: string, fields: object): number[] {
+/** A request: its name, and the name and value of each field. A value is a byte that says what it is, and then what it is. The
+ * rules check them, and say which is wrong; they pass over fields that they do not know. */
+function encode(request: string, fields: object): number[] {
   const into: number[] = [];
-  for (const name of names ? names.split(' ') : []) {
-    const value: unknown = (fields as Record<string, unknown>)[name];
+  for (const value of [request, ...Object.entries(fields).flat()] as unknown[]) {
     if (value === undefined || value === null) into.push(0);
     else if (typeof value === 'boolean') into.push(value ? 2 : 1);
     else if (typeof value === 'number') into.push(3, ...new Uint8Array(new Float64Array([value]).buffer));

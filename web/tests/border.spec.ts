@@ -4,9 +4,9 @@ import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
-import { FINGERPRINT, REQUESTS, type Answer } from '../src/border.js';
-import { createProjectLock } from '../src/index.js';
-import { rules, rulesOf, setWasm, type RequestName } from '../src/wasm.js';
+import { FINGERPRINT, type Answer } from '../src/border.js';
+import { createProjectLock } from '../src/local.js';
+import { rules, rulesOf, setWasm } from '../src/wasm.js';
 
 const url = new URL('../dist/leasehold.wasm', import.meta.url);
 setWasm(url);
@@ -39,20 +39,26 @@ async function instance(): Promise<any> {
 }
 
 /** Calls the module with bytes that TypeScript would not write. */
-function raw(exports: any, request: RequestName, bytes: number[]): Answer {
+function raw(exports: any, bytes: number[]): Answer {
   const at = exports.reserve(bytes.length);
   new Uint8Array(exports.memory.buffer, at, bytes.length).set(bytes);
-  const length = exports.call(Object.keys(REQUESTS).indexOf(request), 0, 0, 0);
+  const length = exports.call(0, 0, 0);
   return JSON.parse(new TextDecoder().decode(new Uint8Array(exports.memory.buffer, exports.answer(), length)));
 }
 
-test('what is cut off, or too long, is refused', async () => {
+test('what is cut off, or no request, is refused', async () => {
   const exports = await instance();
-  expect(raw(exports, 'abort', []).invalid).toBe('abort.call: expected a whole number');
-  expect(raw(exports, 'abort', [2]).invalid).toBe('abort.call: expected a whole number');
-  expect(raw(exports, 'abort', [3, 0, 0, 0, 0, 0, 0, 0, 0, 0]).invalid).toBe('abort: there is a field too many');
-  expect(raw(exports, 'nonsense' as never, []).invalid).toBe('there is no such request');
-  expect(raw(exports, 'timeout', []).invalid).toBe('no project was opened under this number');
+  const text = (text: string) => [4, text.length, 0, 0, 0, ...new TextEncoder().encode(text)];
+  for (const bad of [[], [2], [4, 9, 0, 0, 0, 65], [...text('abort'), 3], [...text('abort'), ...text('call'), 3, 0, 0], [...text('abort'), 2, 2]]) {
+    expect(raw(exports, bad).invalid).toBe('the request is cut off');
+  }
+  expect(raw(exports, text('nonsense')).invalid).toBe('there is no such request');
+  expect(raw(exports, text('timeout')).invalid).toBe('no project was opened under this number');
+});
+
+test('fields that the rules do not know are passed over, whatever they are', () => {
+  const fields = { call: 1, signal: {}, data: [1, 2], toString: 'x', __proto__: null, other: undefined };
+  expect(ask(open(), 'abort', fields, 0, 0)).toEqual({});
 });
 
 test('a module of another version is refused', async () => {

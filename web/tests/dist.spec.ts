@@ -2,11 +2,11 @@
 
 import { expect, test } from 'vitest';
 
-type Lock = typeof import('../src/index.js');
+type Lock = typeof import('../src/local.js');
 type Doubles = typeof import('../src/testing.js');
 
 const built = (name: string) => new URL(`../dist/${name}`, import.meta.url).href;
-const { createProjectLock } = await import(/* @vite-ignore */ built('index.js')) as Lock;
+const { createProjectLock } = await import(/* @vite-ignore */ built('local.js')) as Lock;
 const { EventProbe, FakeClock, MockNavigatorLocks, MockOPFS } = await import(/* @vite-ignore */ built('testing.js')) as Doubles;
 
 test('the example of the guide', async () => {

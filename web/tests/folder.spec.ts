@@ -1,7 +1,7 @@
 // What is written, on the doubles: whole, in the order of the calls, and nothing stays behind.
 
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { createProjectLock } from '../src/index.js';
+import { createProjectLock } from '../src/local.js';
 import { MockNavigatorLocks, MockOPFS } from '../src/testing.js';
 import { Tab, codeOf } from './helpers.js';
 

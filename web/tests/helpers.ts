@@ -1,6 +1,7 @@
 // A tab of the tests in node: a project lock on the doubles, and what its events were.
 
-import { createProjectLock, type Channel, type LocalProjectLock, type ProjectLockError } from '../src/index.js';
+import { createProjectLock, type Channel, type LocalProjectLock } from '../src/local.js';
+import type { ProjectLockError } from '../src/index.js';
 import type { Dialect, ProjectLockEvents, ProjectLockHolder, ProjectLockLease } from '../src/types.js';
 import { setWasm } from '../src/wasm.js';
 import { EventProbe, FakeClock, MockNavigatorLocks, MockOPFS, settled } from '../src/testing.js';

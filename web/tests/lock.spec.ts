@@ -4,8 +4,9 @@
 import { readFile } from 'node:fs/promises';
 import { describe, expect, test, vi } from 'vitest';
 import {
-  createProjectLock, LockConflictError, ProjectLockError, type Channel, type ProjectLockEvent, type ProjectName,
+  LockConflictError, ProjectLockError, type ProjectLockEvent, type ProjectName,
 } from '../src/index.js';
+import { createProjectLock, type Channel } from '../src/local.js';
 import { EventProbe, FakeClock, MockOPFS } from '../src/testing.js';
 import { MockFileHandle } from '../src/testing/opfs.js';
 import { OTHER, Tab, codeOf } from './helpers.js';

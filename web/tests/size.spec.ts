@@ -1,20 +1,73 @@
 // What a page loads. The bars are those of the specification, gzipped.
 
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
+import { build as vite } from 'vite';
 import { expect, test } from 'vitest';
+import webpack from 'webpack';
+import { install } from './archive.js';
 
-const dist = new URL('../dist/', import.meta.url);
+const dist = fileURLToPath(new URL('../dist/', import.meta.url));
 
-function zipped(chosen: (name: string) => boolean): number {
-  const size = (name: string) => gzipSync(readFileSync(new URL(name, dist)), { level: 9 }).length;
-  return readdirSync(dist).filter(chosen).reduce((sum, name) => sum + size(name), 0);
+/** What only the code has that does the work of a lock. */
+const ENGINE = 'createSyncAccessHandle';
+
+function zipped(folder: string, names: Iterable<string>): number {
+  return [...names].reduce((sum, name) => sum + gzipSync(readFileSync(join(folder, name)), { level: 9 }).length, 0);
 }
 
+/** A module and what it imports, in turn. What it may import later is not among them. */
+function loaded(folder: string, name: string, found = new Set<string>()): Set<string> {
+  if (found.has(name)) return found;
+  found.add(name);
+  const text = readFileSync(join(folder, name), 'utf8');
+  for (const [, other] of text.matchAll(/(?:import|from)\s*["']\.\/([^"']+)["']/g)) loaded(folder, other!, found);
+  return found;
+}
+
+const has = (folder: string, name: string) => readFileSync(join(folder, name), 'utf8').includes(ENGINE);
+
 test('the rules: at most 60 KB', () => {
-  expect(zipped((name) => name === 'leasehold.wasm')).toBeLessThanOrEqual(60_000);
+  expect(zipped(dist, ['leasehold.wasm'])).toBeLessThanOrEqual(60_000);
 });
 
 test('entry, Worker and what they share: at most 10 KB', () => {
-  expect(zipped((name) => name.endsWith('.js') && name !== 'testing.js')).toBeLessThanOrEqual(10_000);
+  const names = loaded(dist, 'worker.js', loaded(dist, 'index.js'));
+  expect(names.size).toBeGreaterThan(2);
+  expect(zipped(dist, names)).toBeLessThanOrEqual(10_000);
+});
+
+test('the code that does the work is loaded by the Worker, and by a page only if it can have none', { timeout: 60_000 }, async () => {
+  const root = mkdtempSync(join(tmpdir(), 'leasehold-loads-'));
+  try {
+    install(root);
+    const packed = join(root, 'node_modules/leasehold/dist');
+    const page = [...loaded(packed, 'index.js')];
+    expect(page.filter((name) => has(packed, name))).toEqual([]);
+    expect(page.some((name) => /import\(["']\.\/local\.js["']\)/.test(readFileSync(join(packed, name), 'utf8')))).toBe(true);
+    for (const name of ['local.js', 'worker.js']) {
+      expect([...loaded(packed, name)].some((name) => has(packed, name)), name).toBe(true);
+    }
+    // And so it is in an application that was built.
+    writeFileSync(join(root, 'app.js'), "import { acquireProjectLock } from 'leasehold'; acquireProjectLock();");
+    writeFileSync(join(root, 'index.html'), '<!doctype html><script type="module" src="./app.js"></script>');
+    await vite({ root, configFile: false, logLevel: 'error' });
+    const assets = join(root, 'dist/assets');
+    const [entry] = /assets\/[\w-]+\.js/.exec(readFileSync(join(root, 'dist/index.html'), 'utf8')) ?? [''];
+    expect([...loaded(assets, entry.slice('assets/'.length))].filter((name) => has(assets, name))).toEqual([]);
+    expect(readdirSync(assets).filter((name) => name.endsWith('.js') && has(assets, name))).toHaveLength(2);
+    await new Promise<void>((resolve, reject) => {
+      const output = { path: join(root, 'out'), filename: 'app.js' };
+      webpack({ context: root, entry: './app.js', mode: 'production', output })?.run((error, stats) => {
+        if (error || stats?.hasErrors()) reject(error ?? new Error(stats?.toString()));
+        else resolve();
+      });
+    });
+    expect(has(join(root, 'out'), 'app.js')).toBe(false);
+  } finally {
+    rmSync(root, { recursive: true });
+  }
 });

@@ -1,7 +1,8 @@
 // What goes wrong beside the lock itself: saves that cannot be checked, listeners that throw, the options of others.
 
 import { expect, test, vi } from 'vitest';
-import { createProjectLock, LockRenewalError, ProjectLockError } from '../src/index.js';
+import { LockRenewalError, ProjectLockError } from '../src/index.js';
+import { createProjectLock } from '../src/local.js';
 import { Tab, codeOf } from './helpers.js';
 
 /** Somebody takes the guard and keeps it. */

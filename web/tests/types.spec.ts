@@ -11,7 +11,8 @@ import { install } from './archive.js';
 const web = fileURLToPath(new URL('..', import.meta.url));
 
 const APP = `
-  import { acquireProjectLock, createProjectLock, subscribeLockEvents, withProjectLock, ProjectLockError } from 'leasehold';
+  import { acquireProjectLock, requestProjectHandover, subscribeLockEvents, withProjectLock, ProjectLockError } from 'leasehold';
+  import { createProjectLock } from 'leasehold/local';
   import type { ProjectLockErrorCode, ProjectLockLease } from 'leasehold';
   // @ts-expect-error: how an error is sent is nobody's business
   import { errorOf } from 'leasehold';
@@ -25,7 +26,11 @@ const APP = `
   acquireProjectLock({ signal, root, label: undefined, retryPolicy: { maxAttempts: undefined }, onReadonly: undefined });
   subscribeLockEvents(() => {}, { root, lockName: undefined, dialect: undefined });
   createProjectLock({ locks: navigator.locks, folder: await navigator.storage.getDirectory() });
+  requestProjectHandover({ onSilence: 'grant', countdownMs: undefined, signal });
+  // @ts-expect-error: silence is one or the other
+  requestProjectHandover({ onSilence: 'maybe' });
   subscribeLockEvents((event) => {
+    if (event.type === 'lock:handover-requested') console.log(event.request.label, event.request.countdownMs);
     if (event.type === 'lock:acquired') console.log(event.lease.fence);
     if (event.type === 'lock:readonly-entered') console.log(event.reason, event.lastError.code);
     // @ts-expect-error: there is no such event in this dialect

@@ -77,6 +77,14 @@ pub use root::Root;
 pub use section::{IoReply, IoStep, Section};
 pub use version::{Base, Expected, Version};
 
+/// The parts as one text. (The standard library's ways to do this are more code for a page to load.)
+#[inline(never)]
+pub fn joined(parts: &[&str]) -> String {
+    let mut text = String::new();
+    parts.iter().for_each(|part| text.push_str(part));
+    text
+}
+
 /// The word for a value; every list is complete, and a test sees to it.
 fn word<T: Copy + PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
     words.iter().find(|(known, _)| *known == value).map_or("unknown", |(_, word)| word)

@@ -287,8 +287,7 @@ pub fn lease_time(what: &'static str, millis: Option<f64>) -> Result<Option<Ttl>
 const COUNTDOWN: Duration = Duration::from_secs(10);
 
 /// What a holder's silence means, with its names.
-pub const ON_SILENCE: [(OnSilence, &str); 2] =
-    [(OnSilence::Grant, "grant"), (OnSilence::Refuse, "refuse")];
+pub const ON_SILENCE: [(OnSilence, &str); 2] = [(OnSilence::Grant, "grant"), (OnSilence::Refuse, "refuse")];
 
 /// What a request to hand the project over asks for, as the caller wrote it. Unsaid, silence is a refusal.
 pub fn ask(countdown_ms: Option<f64>, on_silence: Option<&str>) -> Result<(Duration, OnSilence), Invalid> {

@@ -517,7 +517,9 @@ impl World {
             }
             Effect::Settle { call, answer } => {
                 let granted = matches!(answer, Ok(Settled::Acquired(_)));
-                self.with(at, |tab| tab.asking = tab.asking.filter(|asking| granted || asking.call != call.0));
+                self.with(at, |tab| {
+                    tab.asking = tab.asking.filter(|asking| granted || asking.call != call.0);
+                });
                 if let Some(tab) = self.tabs.get_mut(at)
                     && tab.asking.take_if(|asking| asking.call == call.0).is_some()
                 {

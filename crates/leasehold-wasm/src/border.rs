@@ -7,10 +7,11 @@
 
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::{Member, Members};
+use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{self, Shape};
 use leasehold_project_rules::{Say, Wanted, wire};
 
-use crate::fields::{self, Field, FieldTable, Kind, Value, Values, Wrong};
+use crate::fields::{Field, FieldTable, Kind, Sent, Value, Values, Wrong};
 use crate::tab::Answer;
 
 /// A request: its name in Rust, what it is for, and its fields.
@@ -19,7 +20,7 @@ pub struct RequestTable {
     pub name: &'static str,
     /// What it is for, line by line.
     pub doc: &'static [&'static str],
-    /// Its fields, in the order in which they are sent.
+    /// Its fields.
     pub fields: &'static [FieldTable],
 }
 
@@ -41,14 +42,15 @@ macro_rules! requests {
                 fields: &[ $( (stringify!($field), <$type as Field<'a>>::KIND) ),* ],
             } ),* ];
 
-            /// Reads the request of this number.
-            pub fn read(number: usize, bytes: &'a [u8]) -> Result<Self, Wrong> {
-                let table = REQUESTS.get(number).ok_or("there is no such request")?;
-                let mut values = fields::read(table.name, table.fields, bytes)?;
+            /// Reads a request.
+            pub fn read(bytes: &'a [u8]) -> Result<Self, Wrong> {
+                let sent = Sent::read(bytes).ok_or("the request is cut off")?;
                 let takers: &[fn(&mut Values<'a>) -> Self] =
                     &[ $( |_values| Self::$name { $($field: Field::take(_values)),* } ),* ];
-                let take = takers.get(number).ok_or("there is no such request")?;
-                Ok(take(&mut values))
+                let mut all = REQUESTS.iter().zip(takers);
+                let found = all.find(|(table, _)| camel_case(table.name) == sent.request);
+                let (table, take) = found.ok_or("there is no such request")?;
+                Ok(take(&mut sent.values(table.fields)?))
             }
         }
     };
@@ -73,7 +75,7 @@ macro_rules! groups {
     )* };
 }
 
-/// All requests. Their position is the number that they are called by.
+/// All requests.
 pub const REQUESTS: &[RequestTable] = Request::TABLES;
 
 requests! {

@@ -1,14 +1,14 @@
-//! The fields of one request, as bytes: a byte that says which kind of value follows, then the value. TypeScript writes them
-//! by the table in `web/src/border.ts`; here they are checked against the same table, so that an error can say which field is
-//! wrong, and then taken one by one as the types that the request declares. (JSON would have to be parsed, and the parser
-//! would be larger than the rules.)
+//! What a request carries, packed: its name, and then the name and the value of each field. A value is one byte that says what
+//! it is, followed by what it is: a number as eight bytes, a text as its length in four bytes and its bytes of UTF-8. The
+//! fields are checked against the table of the request, so that an error can say which one is wrong, and then taken one by one
+//! as the types that the request declares. (JSON would have to be parsed, and the parser would be larger than the rules.)
 
 use std::borrow::Cow;
 
-use leasehold_project_rules::Say;
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::Member;
 use leasehold_project_rules::wire::json::camel_case;
+use leasehold_project_rules::{Say, joined};
 
 use crate::border::{FolderKind, WebLockResult};
 
@@ -91,61 +91,91 @@ fn is_whole(number: f64, largest: f64) -> bool {
     (0.0..=largest).contains(&number) && number.trunc() == number
 }
 
-/// Checks all fields of a request.
-pub fn read<'a>(request: &str, table: &'static [FieldTable], bytes: &'a [u8]) -> Result<Values<'a>, Wrong> {
-    let mut reader = Reader { rest: bytes, values: Vec::new() };
-    if let Err((name, kind)) = reader.read(table) {
-        return Err(
-            format!("{}.{}: expected {}", camel_case(request), camel_case(name), kind.expected()).into()
-        );
+/// A request as it was sent: its name, and its fields in any order.
+pub struct Sent<'a> {
+    /// Its name, in camel case.
+    pub request: &'a str,
+    fields: Vec<(&'a str, Value<'a>)>,
+}
+
+impl<'a> Sent<'a> {
+    /// Takes a request apart; `None` if it is cut off.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader { rest: bytes };
+        let mut sent = Self { request: reader.text()?, fields: Vec::new() };
+        while !reader.rest.is_empty() {
+            sent.fields.push((reader.text()?, reader.value()?));
+        }
+        Some(sent)
     }
-    match reader.rest {
-        [] => Ok(Values(reader.values.into_iter())),
-        _ => Err(format!("{}: there is a field too many", camel_case(request)).into()),
+
+    /// Checks the fields that the table names; others are passed over.
+    pub fn values(&self, table: &'static [FieldTable]) -> Result<Values<'a>, Wrong> {
+        let mut values = Vec::new();
+        match self.check(table, &mut values) {
+            Ok(()) => Ok(Values(values.into_iter())),
+            Err((name, kind)) => {
+                let name = camel_case(name);
+                Err(joined(&[self.request, ".", &name, ": expected ", kind.expected()]).into())
+            }
+        }
+    }
+
+    /// Or says which field is missing or wrong.
+    fn check(
+        &self,
+        table: &'static [FieldTable],
+        values: &mut Vec<Value<'a>>,
+    ) -> Result<(), &'static FieldTable> {
+        for field in table {
+            if let Kind::Group(group) = field.1 {
+                self.check(group, values)?;
+                continue;
+            }
+            let name = camel_case(field.0);
+            let sent = self.fields.iter().find(|(sent, _)| *sent == name);
+            let value = sent.map_or(Value::Nothing, |(_, value)| *value);
+            if !field.1.allows(value) {
+                return Err(field);
+            }
+            values.push(value);
+        }
+        Ok(())
     }
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
-    values: Vec<Value<'a>>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads fields, or says which one is missing or wrong.
-    fn read(&mut self, table: &'static [FieldTable]) -> Result<(), FieldTable> {
-        for (name, kind) in table {
-            if let Kind::Group(group) = kind {
-                self.read(group)?;
-                continue;
-            }
-            let value = self.value().filter(|value| kind.allows(*value)).ok_or((*name, *kind))?;
-            self.values.push(value);
-        }
-        Ok(())
+    fn text(&mut self) -> Option<&'a str> {
+        if let Value::Text(text) = self.value()? { Some(text) } else { None }
     }
 
     /// The next value; `None` when there is none, or when it is cut off.
     fn value(&mut self) -> Option<Value<'a>> {
-        let (kind, rest) = self.rest.split_first()?;
-        self.rest = rest;
+        let [kind] = self.bytes()?;
         match kind {
             0 => Some(Value::Nothing),
             1 => Some(Value::Flag(false)),
             2 => Some(Value::Flag(true)),
-            3 => Some(Value::Number(f64::from_le_bytes(self.bytes(8)?.try_into().ok()?))),
+            3 => Some(Value::Number(f64::from_le_bytes(self.bytes()?))),
             4 => {
-                let length = u32::from_le_bytes(self.bytes(4)?.try_into().ok()?);
-                Some(Value::Text(std::str::from_utf8(self.bytes(length as usize)?).ok()?))
+                let length = u32::from_le_bytes(self.bytes()?);
+                let (text, rest) = self.rest.split_at_checked(length as usize)?;
+                self.rest = rest;
+                Some(Value::Text(std::str::from_utf8(text).ok()?))
             }
             5 => Some(Value::Other),
             _ => None,
         }
     }
 
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(count)?;
+    fn bytes<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
+        let (taken, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
-        Some(taken)
+        Some(*taken)
     }
 }
 
@@ -276,17 +306,25 @@ const fn words_of<T: Copy, const N: usize>(words: [(T, &'static str); N]) -> [&'
 mod tests {
     use super::*;
 
-    /// Reads one field of this type.
-    fn one<'a, T: Field<'a>>(bytes: &'a [u8]) -> Result<T, Wrong> {
-        let table: &'static [FieldTable] = Box::leak(Box::new([("max_wait_ms", T::KIND)]));
-        read("TakeOver", table, bytes).map(|mut values| T::take(&mut values))
+    fn text(text: &str) -> Vec<u8> {
+        [&[4][..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
     }
 
-    fn check<'a, T: Field<'a> + PartialEq + std::fmt::Debug>(
-        bytes: &'a [u8],
+    /// A request with this one field, and another that its table does not name.
+    fn sent(value: &[u8]) -> &'static [u8] {
+        let (request, other) = (text("takeOver"), [text("signal"), vec![5]].concat());
+        Box::leak([request, other, text("maxWaitMs"), value.to_vec()].concat().into_boxed_slice())
+    }
+
+    /// Reads one field of this type.
+    fn check<T: Field<'static> + PartialEq + std::fmt::Debug>(
+        value: &[u8],
         expected: Result<T, &'static str>,
     ) {
-        assert_eq!(one::<T>(bytes), expected.map_err(Into::into), "{bytes:?}");
+        let table: &'static [FieldTable] = Box::leak(Box::new([("max_wait_ms", T::KIND)]));
+        let read = Sent::read(sent(value)).unwrap().values(table);
+        let read = read.map(|mut values| T::take(&mut values));
+        assert_eq!(read, expected.map_err(Into::into), "{value:?}");
     }
 
     fn number(number: f64) -> Vec<u8> {
@@ -306,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_wrong_field_is_named_with_what_was_expected() {
-        for bad in [&[][..], &[0], &[2], &[9], &[4, 1], &[4, 255, 255, 255, 255], &[4, 1, 0, 0, 0, 200]] {
+        for bad in [&[0][..], &[2], &[5]] {
             check::<&str>(bad, Err("takeOver.maxWaitMs: expected a text"));
         }
         let whole = "takeOver.maxWaitMs: expected a whole number";
@@ -323,7 +361,22 @@ mod tests {
     }
 
     #[test]
-    fn a_field_too_many_is_refused() {
-        check::<bool>(&[2, 0], Err("takeOver: there is a field too many"));
+    fn a_field_that_is_not_there_is_named_too() {
+        let request = text("takeOver");
+        let table: &'static [FieldTable] = &[("max_wait_ms", Kind::Flag)];
+        let wrong = Sent::read(&request).unwrap().values(table).err();
+        assert_eq!(wrong, Some("takeOver.maxWaitMs: expected true or false".into()));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_no_request() {
+        for bad in [&[][..], &[9], &[4, 1], &[4, 255, 255, 255, 255], &[4, 1, 0, 0, 0, 200]] {
+            assert!(Sent::read(bad).is_none() && Sent::read(sent(bad)).is_none(), "{bad:?}");
+        }
+        let whole = sent(&[3, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(Sent::read(whole).is_some());
+        for end in whole.len() - 8..whole.len() {
+            assert!(Sent::read(&whole[..end]).is_none(), "{end}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The rules of the project lock for a browser: a request in, JSON out, through one buffer. There is no logic in here: which
 //! requests there are is in `border.rs`, what they mean in `tab.rs`, and what follows from them in `leasehold-project-rules`.
 //!
-//! A host compares [`fingerprint`] with its own, writes the fields of a request to the buffer that [`reserve`] gives it, calls
+//! A host compares [`fingerprint`] with its own, writes a request to the buffer that [`reserve`] gives it, calls
 //! [`call`], and reads as many bytes as that says from where [`answer`] points. One instance of the module serves all projects of
 //! a page; it imports nothing.
 
@@ -44,7 +44,7 @@ pub extern "C" fn fingerprint() -> u32 {
     border::FINGERPRINT
 }
 
-/// Makes room for the fields of a request, this many bytes; answers where it begins.
+/// Makes room for a request of this many bytes; answers where it begins.
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn reserve(length: usize) -> *mut u8 {
@@ -55,14 +55,14 @@ pub extern "C" fn reserve(length: usize) -> *mut u8 {
     })
 }
 
-/// Handles the request of this number, to this machine, at these readings of both clocks, with the fields in the buffer;
-/// answers how long the answer is, which replaces them.
+/// Handles the request in the buffer, to this machine, at these readings of both clocks; answers how long the answer is,
+/// which replaces it.
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn call(request: usize, machine: usize, wall: f64, monotonic: f64) -> usize {
+pub extern "C" fn call(machine: usize, wall: f64, monotonic: f64) -> usize {
     with_host(|host| {
         let at = Readings { wall: wall as u64, monotonic: monotonic as u64 };
-        host.buffer = host.tab.handle(request, machine, at, &host.buffer);
+        host.buffer = host.tab.handle(machine, at, &host.buffer);
         host.buffer.len()
     })
 }

@@ -15,8 +15,8 @@ use leasehold_project_rules::root::check_save;
 use leasehold_project_rules::wire::json::Json;
 use leasehold_project_rules::wire::{EffectList, ProjectName};
 use leasehold_project_rules::{
-    Ask, Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, ProjectLockError, Root,
-    Save, Surroundings, Ticket, Version, Wanted, WebLock, shape,
+    Ask, Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, ProjectLockError,
+    Root, Save, Surroundings, Ticket, Version, Wanted, WebLock, shape,
 };
 
 use crate::border::{FolderKind, Request, WebLockResult};
@@ -51,9 +51,9 @@ impl Tab {
         Self { machines: Vec::new() }
     }
 
-    /// Handles the request of this number, addressed to this machine, and writes the answer as JSON.
-    pub fn handle(&mut self, request: usize, machine: usize, at: Readings, bytes: &[u8]) -> Vec<u8> {
-        let answer = Request::read(request, bytes).and_then(|request| self.answer(request, machine, at));
+    /// Handles a request to this machine, and writes the answer as JSON.
+    pub fn handle(&mut self, machine: usize, at: Readings, bytes: &[u8]) -> Vec<u8> {
+        let answer = Request::read(bytes).and_then(|request| self.answer(request, machine, at));
         let answer = answer.unwrap_or_else(|why| Answer { invalid: Some(why), ..Answer::default() });
         let mut json = Vec::new();
         answer.write(&mut json);
@@ -314,6 +314,8 @@ mod tests {
 
     use super::*;
     use crate::border::REQUESTS;
+    use crate::typescript::flat;
+    use leasehold_project_rules::wire::json::camel_case;
 
     const LEASE: &str = "3f1c0b1e-0000-4000-8000-000000000001";
 
@@ -347,21 +349,26 @@ mod tests {
 
     /// Sends the first machine a request at this time, as the npm package does.
     fn send(tab: &mut Tab, at: u64, name: &str, words: &[Word<'_>]) -> Value {
-        let mut bytes = Vec::new();
-        for word in words {
-            match word {
-                Nothing => bytes.push(0),
-                Flag(flag) => bytes.push(1 + u8::from(*flag)),
-                Number(number) => bytes.extend([&[3][..], &number.to_le_bytes()].concat()),
-                Text(text) => {
-                    let length = u32::try_from(text.len()).unwrap();
-                    bytes.extend([&[4][..], &length.to_le_bytes(), text.as_bytes()].concat());
-                }
+        let request = REQUESTS.iter().find(|request| request.name == name).expect(name);
+        let mut bytes = packed(&Text(&camel_case(name)));
+        for ((field, _), word) in flat(request.fields).iter().zip(words) {
+            bytes.extend(packed(&Text(&camel_case(field))));
+            bytes.extend(packed(word));
+        }
+        let at = Readings { wall: 1_767_225_600_000 + at, monotonic: at };
+        serde_json::from_slice(&tab.handle(0, at, &bytes)).unwrap()
+    }
+
+    fn packed(word: &Word<'_>) -> Vec<u8> {
+        match word {
+            Nothing => vec![0],
+            Flag(flag) => vec![1 + u8::from(*flag)],
+            Number(number) => [&[3][..], &number.to_le_bytes()].concat(),
+            Text(text) => {
+                let length = u32::try_from(text.len()).unwrap();
+                [&[4][..], &length.to_le_bytes(), text.as_bytes()].concat()
             }
         }
-        let number = REQUESTS.iter().position(|request| request.name == name).expect(name);
-        let at = Readings { wall: 1_767_225_600_000 + at, monotonic: at };
-        serde_json::from_slice(&tab.handle(number, 0, at, &bytes)).unwrap()
     }
 
     fn opened() -> Tab {
@@ -489,8 +496,8 @@ mod tests {
         }
         assert!(send(&mut Tab::default(), 0, "Timeout", &[])["invalid"].is_string());
         let at = Readings { wall: 0, monotonic: 0 };
-        assert!(
-            String::from_utf8(Tab::default().handle(usize::MAX, 0, at, &[9])).unwrap().contains("invalid")
-        );
+        for bad in [vec![9], packed(&Text("nonsense"))] {
+            assert!(String::from_utf8(Tab::default().handle(0, at, &bad)).unwrap().contains("invalid"));
+        }
     }
 }

@@ -1,16 +1,15 @@
-//! Writes `web/src/border.ts`: the table by which TypeScript encodes requests, the types of requests and answers, and the
-//! fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
+//! Writes `web/src/border.ts`: the types of requests and answers, and the fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
 
 use leasehold_project_rules::fault::TABLE;
 use leasehold_project_rules::options::ON_SILENCE;
-use leasehold_project_rules::record::LONGEST;
+use leasehold_project_rules::record::{LONGEST, Members};
 use leasehold_project_rules::root::file;
 use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
 use leasehold_project_rules::{Guarantee, Operation, Say, Strategy};
 
 use crate::border::{ANSWERS, FINGERPRINT, REQUESTS};
-use crate::fields::{FieldTable, Kind};
+use crate::fields::{Field, FieldTable, Kind};
 
 const HEADER: &str = "\
 // Made by `cargo xtask web` from crates/leasehold-wasm/src/border.rs and crates/leasehold-project-rules/src/wire.rs.
@@ -33,14 +32,10 @@ pub fn typescript() -> String {
         file::HELD,
         file::DRAFT
     );
-    text += "\n/** The names of the fields of every request, in the order in which they are sent. */\n";
-    text += "export const REQUESTS = {\n";
-    for request in REQUESTS {
-        let names: Vec<_> = flat(request.fields).iter().map(|(name, _)| camel_case(name)).collect();
-        text += &format!("  {}: '{}',\n", camel_case(request.name), names.join(" "));
-    }
-    text += "} as const;\n";
-    text += "\n/** The same with the types of the fields. */\nexport interface Requests {\n";
+    let members: Vec<_> = flat(&[("lock", Members::KIND)]).iter().map(|(name, _)| camel_case(name)).collect();
+    text += "\n/** The members of `.lock` that the rules know. */\n";
+    text += &format!("export const MEMBERS = '{}'.split(' ');\n", members.join(" "));
+    text += "\n/** The requests, with the types of their fields. */\nexport interface Requests {\n";
     for request in REQUESTS {
         text += &doc(request.doc, "  ");
         let fields: String = flat(request.fields).iter().map(|(name, kind)| sent(name, kind)).collect();
@@ -73,7 +68,7 @@ fn unions() -> [(&'static str, Vec<String>); 6] {
 }
 
 /// The fields, those of groups among them.
-fn flat(fields: &[FieldTable]) -> Vec<FieldTable> {
+pub(crate) fn flat(fields: &[FieldTable]) -> Vec<FieldTable> {
     let inside = |field: &FieldTable| match field.1 {
         Kind::Group(fields) => flat(fields),
         _ => vec![*field],

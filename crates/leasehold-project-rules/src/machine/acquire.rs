@@ -8,7 +8,7 @@ use leasehold_core::name::{Fence, LeaseId, Reason as Why};
 use leasehold_core::time::HolderTime;
 
 use super::hold::Grip;
-use super::{Phase, ProjectLock, newer};
+use super::{Phase, ProjectLock, newer, unavailable};
 use crate::clock::Now;
 use crate::effect::{CallId, Folder, IoError, IoKind, State, Ticket, WebLock};
 use crate::event::{Attempt, Event, Reason, Warning};
@@ -234,7 +234,7 @@ impl ProjectLock {
             self.out.emit(Event::Attempt { operation: Operation::Acquire, strategy, retry });
         }
         if let Folder::Absent { said } = &self.surroundings.folder {
-            let said = format!("unavailable({said})");
+            let said = unavailable(said);
             return match strategy {
                 Strategy::WebLock => self.hold_without_folder(now),
                 Strategy::FileLock => self.give_up(Fault::CannotCreate, &said, now),

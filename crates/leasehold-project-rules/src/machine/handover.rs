@@ -131,7 +131,7 @@ impl ProjectLock {
             Ok(_) => self.acquire_what_was_asked_for(None, now),
             Err(error) => {
                 let error = error.told(Operation::Acquire, asking.options.profile);
-                self.settle_asking(Err(error));
+                self.settle_asking(&Err(error));
             }
         }
     }
@@ -139,7 +139,9 @@ impl ProjectLock {
     /// What another tab said about a request.
     pub(super) fn hear_of_handover(&mut self, fence: Fence, say: Say, ask: &Arc<Ask>, now: Now) {
         match (&mut self.phase, &self.asking) {
-            (Phase::Holding(holding), _) if holding.lease.fence == fence => self.hear_as_holder(say, ask, now),
+            (Phase::Holding(holding), _) if holding.lease.fence == fence => {
+                self.hear_as_holder(say, ask, now);
+            }
             (_, Some(asking)) if ask.asker == self.surroundings.owner => {
                 if let Some((holder, _)) = asking.asked()
                     && holder.fence == fence
@@ -227,7 +229,7 @@ impl ProjectLock {
     /// This tab has the project, by whichever way.
     pub(super) fn asked_and_held(&mut self) {
         if let (true, Some(lease)) = (self.asking.is_some(), self.lease().cloned()) {
-            self.settle_asking(Ok(Settled::Acquired(lease)));
+            self.settle_asking(&Ok(Settled::Acquired(lease)));
         }
     }
 
@@ -242,7 +244,7 @@ impl ProjectLock {
             let (fence, ask) = (holder.fence, asking.ask.clone());
             self.say(fence, Say::Withdrawn, ask);
         }
-        self.settle_asking(Err(error));
+        self.settle_asking(&Err(error));
         true
     }
 
@@ -257,12 +259,12 @@ impl ProjectLock {
     fn not_handed_over(&mut self, why: &str, holder: Option<Box<Holder>>) {
         let Some(asking) = &self.asking else { return };
         let error = ProjectLockError::new(Fault::Conflict, Operation::Acquire, asking.options.profile);
-        self.settle_asking(Err(ProjectLockError { retryable: false, holder, ..error.said(why) }));
+        self.settle_asking(&Err(ProjectLockError { retryable: false, holder, ..error.said(why) }));
     }
 
-    fn settle_asking(&mut self, answer: Answer) {
+    fn settle_asking(&mut self, answer: &Answer) {
         if let Some(asking) = self.asking.take() {
-            self.out.settle(&[asking.call], &answer);
+            self.out.settle(&[asking.call], answer);
         }
     }
 }

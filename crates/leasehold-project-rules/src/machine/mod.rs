@@ -33,6 +33,7 @@ use super::effect::{
 use super::event::{Attempt, Event, Reason, Warning};
 use super::fault::{Fault, Operation, ProjectLockError};
 use super::guarded::{Action, Loss, Outcome};
+use super::joined;
 use super::lease::{Answer, ProjectLease, Settled};
 use super::options::{Options, Profile};
 use super::section::{Conclusion, IoReply};
@@ -212,7 +213,7 @@ impl ProjectLock {
     pub fn look_at(&mut self, call: CallId, now: Now) {
         self.wake(now);
         if let Folder::Absent { said } = &self.surroundings.folder {
-            let said = format!("unavailable({said})");
+            let said = unavailable(said);
             let error = ProjectLockError::new(Fault::CannotCreate, Operation::Look, self.profile);
             return self.out.settle(&[call], &Err(error.said(&said)));
         }
@@ -536,6 +537,10 @@ const fn stir(number: u64) -> u64 {
 
 fn claim_of(lease: &ProjectLease) -> Proof {
     Proof { lease_id: lease.lease_id, fence: lease.fence }
+}
+
+fn unavailable(said: &str) -> String {
+    joined(&["unavailable(", said, ")"])
 }
 
 fn newer(version: u64) -> String {
