@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -10,14 +11,14 @@ import time
 
 
 class Server:
-    """`leasehold serve --dev` on a free port, with everything in memory."""
+    """`leasehold serve --dev` on a free port, with everything in memory unless another store is named."""
 
-    def __init__(self):
+    def __init__(self, store="memory:"):
         program = os.environ.get("LEASEHOLD_BIN", "leasehold")
-        arguments = ["serve", "--dev", "--json", "--listen", "127.0.0.1:0", "--store", "memory:", "--log", "error"]
+        arguments = ["serve", "--dev", "--json", "--listen", "127.0.0.1:0", "--store", store, "--log", "error"]
         self.process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, text=True)
-        started = json.loads(self.process.stdout.readline())
-        self.url, self.tokens = started["url"], started["tokens"]
+        self.started = json.loads(self.process.stdout.readline())
+        self.url, self.tokens = self.started["url"], self.started["tokens"]
 
     @property
     def address(self):
@@ -28,6 +29,47 @@ class Server:
         self.process.terminate()
         self.process.wait()
         self.process.stdout.close()
+
+
+class Emulator:
+    """Google's Firestore emulator, from its package, or the one that FIRESTORE_EMULATOR_HOST names."""
+
+    PACKAGE = "google-cloud-cli-firestore-emulator"
+    # Ends with this program, in whatever way that ends: the other end of its standard input closes.
+    KEEPER = """trap '' INT TERM HUP
+        java -Xmx512m -cp "$1" com.google.cloud.datastore.emulator.firestore.CloudFirestore start --host=127.0.0.1 --port="$2" &
+        java=$!; cat; kill -KILL $java"""
+
+    def __init__(self):
+        self.host, self._keeper = os.environ.get("FIRESTORE_EMULATOR_HOST"), None
+        jar = None if self.host else self._jar()
+        if jar and shutil.which("java"):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            keeper = ["sh", "-c", self.KEEPER, "keeper", jar, str(port)]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            self._keeper = subprocess.Popen(keeper, stdin=subprocess.PIPE, **quiet)
+            self.host = f"127.0.0.1:{port}"
+            until(lambda: _listens(port), seconds=60)
+
+    def _jar(self):
+        if not shutil.which("dpkg"):
+            return None
+        listed = subprocess.run(["dpkg", "-L", self.PACKAGE], capture_output=True, text=True, check=False).stdout
+        return next((line for line in listed.splitlines() if line.endswith("firestore-emulator.jar")), None)
+
+    def end(self):
+        if self._keeper:
+            self._keeper.stdin.close()
+            self._keeper.wait()
+
+
+def _listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 class Fake:

@@ -1,18 +1,24 @@
-//! The clients in other languages, `clients/`, each against a real server that its tests start.
+//! The clients in other languages, `clients/`, each against a real server that its tests start: in memory, and on Firestore
+//! documents with Google's own client for the language beside them.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
 use crate::tally::{Report, Skip};
 use crate::tools::{self, Workspace};
-use crate::web;
+use crate::{services, web};
+
+/// Google's clients. Pinned: a verdict must not change without a commit.
+const FIRESTORE_FOR_PYTHON: &str = "google-cloud-firestore==2.34.1";
+const FIRESTORE_FOR_NODE: &str = "@google-cloud/firestore@7.11.6";
 
 /// Runs the tests of all clients.
 pub fn stage(workspace: &Workspace) -> Result<Report> {
     let program = tools::leasehold(workspace)?;
-    let mut report = Report::default();
-    for client in [python(), node()] {
+    let mut report = services::ensure()?;
+    for client in [python(workspace)?, node(workspace)?] {
         report.add(&client.test(workspace, &program)?);
     }
     report.add(&web::types(workspace, "clients/node/test")?);
@@ -30,22 +36,31 @@ struct Client {
     count: fn(&str) -> Option<Report>,
 }
 
-fn python() -> Client {
-    let mut probe = Command::new("python3");
-    probe.args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"]);
-    let mut tests = Command::new("python3");
-    tests.args(["-m", "unittest", "discover", "-t", "clients/python", "-s", "clients/python/tests"]);
-    tests.env("PYTHONDONTWRITEBYTECODE", "1");
-    Client { language: "Python", probe, needs: "python3, 3.9 or newer", tests, count: count_unittest }
+/// A Python with Google's client for Firestore; where it cannot be had, the tests that need it say so.
+pub fn python_with_firestore(workspace: &Workspace) -> Result<Option<PathBuf>> {
+    tools::python_program(workspace, FIRESTORE_FOR_PYTHON, "python", &["-c", "import google.cloud.firestore"])
 }
 
-fn node() -> Client {
+fn python(workspace: &Workspace) -> Result<Client> {
+    let program = python_with_firestore(workspace)?.unwrap_or_else(|| "python3".into());
+    let mut probe = Command::new(&program);
+    probe.args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"]);
+    let mut tests = Command::new(&program);
+    tests.args(["-m", "unittest", "discover", "-t", "clients/python", "-s", "clients/python/tests"]);
+    tests.env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(Client { language: "Python", probe, needs: "python3, 3.9 or newer", tests, count: count_unittest })
+}
+
+fn node(workspace: &Workspace) -> Result<Client> {
     let mut probe = Command::new("node");
     probe.args(["-e", "process.exit(Number(process.versions.node.split('.')[0]) < 18 ? 1 : 0)"]);
     let mut tests = Command::new("node");
     tests.args(["--test", "--test-reporter=tap"]);
-    tests.args(["clients/node/test/jobs.test.js", "clients/node/test/docs.test.js"]);
-    Client { language: "Node", probe, needs: "node, 18 or newer", tests, count: count_tap }
+    tests.args(["jobs", "docs", "firestore"].map(|name| format!("clients/node/test/{name}.test.js")));
+    if let Some(folder) = tools::npm_package(workspace, FIRESTORE_FOR_NODE)? {
+        tests.env("LEASEHOLD_FIRESTORE_NODE", folder);
+    }
+    Ok(Client { language: "Node", probe, needs: "node, 18 or newer", tests, count: count_tap })
 }
 
 impl Client {

@@ -61,9 +61,6 @@ const STAGES: &[Stage] = &[
     Stage { name: "deny", about: "licences, bans and sources of the dependencies", run: deny },
 ];
 
-/// Google's client, for the worker in another language. Pinned: a verdict must not change without a commit.
-const FIRESTORE_FOR_PYTHON: &str = "google-cloud-firestore==2.34.1";
-
 /// A stage that has run.
 struct Done {
     name: &'static str,
@@ -122,9 +119,7 @@ fn lint(workspace: &Workspace) -> Result<Report> {
 fn tests(workspace: &Workspace) -> Result<Report> {
     let mut report = services::ensure()?;
     let mut tests = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
-    // Where it cannot be had, the test that needs it says so.
-    let probe = ["-c", "import google.cloud.firestore"];
-    if let Some(python) = tools::python_program(workspace, FIRESTORE_FOR_PYTHON, "python", &probe)? {
+    if let Some(python) = clients::python_with_firestore(workspace)? {
         tests.env("LEASEHOLD_FIRESTORE_PYTHON", python);
     }
     let finished = tools::watch(&mut tests)?;

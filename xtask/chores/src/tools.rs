@@ -228,6 +228,21 @@ pub fn python_program(
     Ok((made && is_done(fill.args(["install", "--quiet", package]))).then_some(program))
 }
 
+/// A folder of its own in the target folder whose `node_modules` has an npm package, installed if it is not yet; `None` when it
+/// cannot be had.
+pub fn npm_package(workspace: &Workspace, package: &str) -> Result<Option<PathBuf>> {
+    let folder = workspace.target_directory()?.join("tools").join(package.replace('/', "-"));
+    // npm writes this file last.
+    if folder.join("node_modules/.package-lock.json").exists() {
+        return Ok(Some(folder));
+    }
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("package.json"), "{ \"private\": true }\n")?;
+    let mut install = Command::new("npm");
+    install.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", package]).current_dir(&folder);
+    Ok(is_done(&mut install).then_some(folder))
+}
+
 /// The same for a program that cargo builds, which takes minutes the first time.
 pub fn built_program(workspace: &Workspace, name: &str, version: &str) -> Result<Option<PathBuf>> {
     let folder = workspace.target_directory()?.join("tools").join(format!("{name}-{version}"));

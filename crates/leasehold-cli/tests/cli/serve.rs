@@ -41,6 +41,37 @@ fn without_dev_there_are_no_tokens() {
     );
 }
 
+/// Documents have no lists and no events. Nothing is asked of Firestore before a request comes.
+#[test]
+fn a_server_on_firestore_says_that_it_has_jobs_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = "firestore:demo?emulator=127.0.0.1:1";
+    let with_audit =
+        run(&folder, &["serve", "--listen", "127.0.0.1:0", "--store", store, "--audit-file", "audit"]);
+    if with_audit.err.contains("built without Firestore") {
+        skipped("the server on Firestore, because this command was built without it");
+        return;
+    }
+    assert_eq!(with_audit.code, 2, "{}", with_audit.err);
+    assert!(with_audit.err.contains("jobs only; leave it out"), "{}", with_audit.err);
+    let args = ["serve", "--dev", "--listen", "127.0.0.1:0", "--store", store];
+    let mut server = Talker::start(command(folder.path(), &args).stderr(std::process::Stdio::null()));
+    let first = server.line();
+    assert!(first.starts_with("✓ Leasehold "), "{first}");
+    assert_eq!(server.line(), "  store           Firestore documents of demo");
+    assert_eq!(
+        server.line(),
+        "  serves          jobs only: this store has no lists and no events, so there are no documents"
+    );
+    let curl = loop {
+        let line = server.line();
+        if line.contains("curl") {
+            break line;
+        }
+    };
+    assert!(curl.contains("-X PUT") && curl.contains("/api/jobs/analyses/42"), "{curl}");
+}
+
 #[test]
 fn people_get_lines_to_copy() {
     let folder = tempfile::tempdir().unwrap();
