@@ -20,7 +20,7 @@ export class JsonText {
   readonly text: string;
 }
 
-/** A job as everybody who may see it sees it. */
+/** A job, as shown to every caller who may see it. */
 export interface Job {
   /** `collection/id`. */
   id: string;
@@ -37,7 +37,7 @@ export interface Job {
   readonly resultText?: string;
   /** Why it was given up, when it is FAILED. */
   error?: string;
-  /** Who is working on it, while somebody is. */
+  /** The worker that is running it, if one is. */
   held?: Held;
 }
 
@@ -78,11 +78,11 @@ export class Attempt {
   readonly payloadText: string;
   /** Pass it on to whatever the work changes, which refuses an older one. */
   readonly fence: number;
-  /** The how-manieth attempt this is. */
+  /** The number of this attempt; 1 is the first. */
   readonly attempt: number;
   /** Whether the previous worker vanished: it may have done part of the job. */
   readonly recovered: boolean;
-  /** Aborted when the attempt is lost, before anybody else can begin; its `reason` is a `LeaseLost`. */
+  /** Aborted when the attempt is lost, before another worker can begin; its `reason` is a `LeaseLost`. */
   readonly signal: AbortSignal;
   timeLeftMs(): number;
   isHeld(): boolean;
@@ -91,7 +91,7 @@ export class Attempt {
   /** Rejects with `LeaseLost` if the attempt is over. */
   refresh(ttl?: number): Promise<void>;
   complete(result?: unknown): Promise<void>;
-  /** Answers whether somebody may try again. Of a very long error the beginning is kept. */
+  /** Answers whether the job will be tried again. Of a very long error the beginning is kept. */
   fail(error: unknown, retryable?: boolean): Promise<boolean>;
   /** That this fails is only a warning: the lease runs out. */
   release(): Promise<void>;
@@ -105,7 +105,7 @@ export interface Run<T = unknown> {
   /** The result of a job that was finished before, as JSON, with all digits. */
   readonly resultText?: string;
   error?: string;
-  /** Whether somebody may try again, when it failed. */
+  /** Whether the job will be tried again, when the attempt failed. */
   again: boolean;
   held?: Held;
   /** Whether nothing is left to be done: a queue may forget the task. */

@@ -13,7 +13,7 @@ const LONGEST_ERROR = 10_000;
 /**
  * A job that is ours to do, until it is finished, given back, or lost.
  *
- * It refreshes itself. `signal` is aborted when it is lost, *before* anybody else can begin; ask `check()` before every step
+ * It refreshes itself. `signal` is aborted when it is lost, *before* another worker can begin; ask `check()` before every step
  * that others can see. Its timers keep no program alive.
  */
 export class Attempt {
@@ -76,19 +76,19 @@ export class Attempt {
    */
   async refresh(ttl) {
     const body = ttl === undefined ? this.#claim() : { ...this.#claim(), ttl_seconds: ttl };
-    // What is lost is not refreshed: nobody else could begin, for nothing.
+    // A lost attempt is not refreshed: it would keep other workers out for nothing.
     const before = () => this.check();
     const { answer, sent } = await this.#orLose(this.#server.call('POST', this.id, '/refresh', body, { before }));
     this.#take(answer, sent);
     this.check(); // the answer may have come too late
   }
 
-  /** The job is done. Everybody who asks for it from now on gets this result. */
+  /** The job is done. All later callers get this result. */
   async complete(result = null) {
     await this.#say('complete', { result });
   }
 
-  /** It did not work. Answers whether somebody may try again. Of a very long error the beginning is kept. */
+  /** The attempt failed. Answers whether the job will be tried again. Of a very long error the beginning is kept. */
   async fail(error, retryable = true) {
     // By way of bytes: half a surrogate pair would be refused.
     const words = Buffer.from(String(error?.message ?? error).slice(0, LONGEST_ERROR).replaceAll('\0', '')).toString();

@@ -18,14 +18,14 @@ export class Unauthenticated extends LeaseholdError {}
 export class NotAllowed extends LeaseholdError {}
 /** There is no such job for this caller. */
 export class NoSuchJob extends LeaseholdError {}
-/** There is a job with this id and another payload: the same id always stands for the same work. */
+/** There is a job with this id and another payload: the same id always means the same work. */
 export class JobDiffers extends LeaseholdError {}
 /** The caller asks too often, or has as many jobs as one may. */
 export class TooMany extends LeaseholdError {}
 /** There was no answer, or none that says anything. It may or may not have been done. */
 export class Unavailable extends LeaseholdError {}
 
-/** Somebody is working on the job. */
+/** Another worker is running the job. */
 export class JobRunning extends LeaseholdError {
   constructor(message, held) {
     super(message);

@@ -71,7 +71,7 @@ export class Jobs {
    * Does `work` if the job is ours to do, and finishes it with what that comes to. An error fails the attempt, which is tried
    * again as long as there are attempts left, unless it is `NotRetryable`. A result that cannot be kept (no JSON, or more than
    * 64 KiB of it) fails the job for good: it would be the same again. When the attempt is lost, `run` rejects with `LeaseLost`
-   * at once; the work is told by its signal.
+   * at once; the work hears of it by its signal.
    */
   async run(id, work, options = {}) {
     const attempt = await this.acquire(id, options);
@@ -87,7 +87,7 @@ export class Jobs {
     }
   }
 
-  /** Has a job done all over again, whatever it came to. Not while somebody works on it (`JobRunning`). */
+  /** Has a job done again, whatever its status. Not while a worker is running it (`JobRunning`). */
   async reset(id) {
     return jobOf(await this.#server.call('POST', id, '/reset'));
   }

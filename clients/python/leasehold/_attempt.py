@@ -24,7 +24,7 @@ LONGEST_ERROR = 10_000
 class Attempt:
     """A job that is ours to do, until it is finished, given back, or lost.
 
-    It is refreshed in the background. `lost` is set when it is over, *before* anybody else can begin; ask `check()` before
+    It is refreshed in the background. `lost` is set when it is over, *before* another worker can begin; ask `check()` before
     every step that others can see. As a context manager, it gives the job back at the end unless it was finished.
     """
 
@@ -44,9 +44,9 @@ class Attempt:
         self.fence: int = answer["fence"]
         """Pass it on to whatever the work changes, which refuses an older one."""
         self.attempt: int = answer["attempt"]
-        """The how-manieth attempt this is."""
+        """The number of this attempt; 1 is the first."""
         self.recovered: bool = answer["recovered"]
-        """Whether whoever had the job before vanished: they may have done part of it."""
+        """Whether the previous worker vanished: it may have done part of the job."""
         self.lost = threading.Event()
         """Set when the attempt is over, for whatever reason but that it was finished or given back."""
         self.because: Optional[str] = None
@@ -88,7 +88,7 @@ class Attempt:
         is over stays so: `LeaseLost`."""
         body = self._claim() if ttl is None else {**self._claim(), "ttl_seconds": ttl}
         try:
-            # What is lost is not refreshed: nobody else could begin, for nothing.
+            # A lost attempt is not refreshed: it would keep other workers out for nothing.
             sent, _, answer = self._server.call("POST", self.id, "/refresh", body, before=self.check)
         except (LeaseLost, NoSuchJob) as error:
             self._lose(getattr(error, "because", "unknown"), getattr(error, "held", None))
@@ -99,11 +99,11 @@ class Attempt:
     # --- how it ends ---
 
     def complete(self, result: Any = None) -> None:
-        """The job is done. Everybody who asks for it from now on gets this result."""
+        """The job is done. All later callers get this result."""
         self._say("complete", {"result": result})
 
     def fail(self, error: str, retryable: bool = True) -> bool:
-        """It did not work. Answers whether somebody may try again. Of a very long error the beginning is kept."""
+        """The attempt failed. Answers whether the job will be tried again. Of a very long error the beginning is kept."""
         words = str(error)[:LONGEST_ERROR].replace("\0", "").encode("utf-8", "replace").decode()
         answer = self._say("fail", {"error": words, "retryable": retryable})
         with understanding():
@@ -157,7 +157,7 @@ class Attempt:
             except (LeaseLost, NoSuchJob) as error:
                 self._lose(getattr(error, "because", "unknown"), getattr(error, "held", None))
                 return
-            except Exception as error:  # whatever it is, the deadline stands
+            except Exception as error:  # whatever it is, the deadline is the same
                 failures += 1
                 if not self._is_over():
                     log.warning("a refresh of %s failed and will be repeated: %s", self.id, error)
@@ -209,7 +209,7 @@ class Attempt:
             self._changed.notify_all()
         log.warning("%s was lost: %s", self.id, because)
         if self._on_lost is not None:
-            # Whoever notices the loss, such as a `check()` in the middle of the work, does not wait for it.
+            # The caller that notices the loss, such as a `check()` in the middle of the work, does not wait for it.
             threading.Thread(target=self._on_lost, args=(self,), name=f"leasehold {self.id}", daemon=True).start()
 
     def _loss(self) -> LeaseLost:

@@ -28,11 +28,11 @@ class NoSuchJob(LeaseholdError):
 
 
 class JobDiffers(LeaseholdError):
-    """There is a job with this id and another payload: the same id always stands for the same work."""
+    """There is a job with this id and another payload: the same id always means the same work."""
 
 
 class JobRunning(LeaseholdError):
-    """Somebody is working on the job."""
+    """Another worker is running the job."""
 
     def __init__(self, message: str, held: Optional[Held] = None) -> None:
         super().__init__(message)

@@ -70,14 +70,14 @@ class Jobs:
         on_lost: Optional[Callable[[Attempt], None]] = None,
         refreshes: bool = True,
     ) -> Union[Attempt, NotAcquired]:
-        """Begins with a job, if it is neither finished nor in somebody's hands. Not getting it is a value: look at
+        """Begins with a job, if it is neither finished nor held by another worker. Not getting it is a value: look at
         `acquired`. `ttl` is how long the attempt lasts, in whole seconds, if this program dies. `on_lost` is called, in a
         thread of its own, when the attempt is lost. With `refreshes=False` it lasts until `refresh()` is called."""
         body = {"lease_id": str(uuid.uuid4()), "worker": worker or self._worker, "ttl_seconds": ttl}
         try:
             sent, _, answer = self._server.call("POST", id, "/acquire", body)
         except BaseException as error:
-            # Also when this program is being interrupted: an attempt may have begun that nobody will work on.
+            # Also when this program is being interrupted: an attempt may have begun, and no worker would work on it.
             if isinstance(error, Unavailable) or not isinstance(error, LeaseholdError):
                 self._withdraw(id, body["lease_id"])
             raise
@@ -126,7 +126,7 @@ class Jobs:
             return Run("done", result)
 
     def reset(self, id: str) -> Job:
-        """Has a job done all over again, whatever it came to. Not while somebody works on it (`JobRunning`)."""
+        """Has a job done again, whatever its status. Not while a worker is running it (`JobRunning`)."""
         answer = self._server.call("POST", id, "/reset")[2]
         with understanding():
             return Job.of(answer)

@@ -30,12 +30,12 @@ class Held:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as everybody who may see it sees it."""
+    """A job, as shown to every caller who may see it."""
 
     id: str
     """`collection/id`."""
     status: str
-    """QUEUED, RUNNING (somebody is working on it), READY or FAILED."""
+    """QUEUED, RUNNING (a worker has it), READY or FAILED."""
     payload: Any
     attempts: int
     max_attempts: Optional[int]
@@ -44,7 +44,7 @@ class Job:
     error: Optional[str]
     """Why it was given up, when it is FAILED."""
     held: Optional[Held]
-    """Who is working on it, while somebody is."""
+    """The worker that is running it, if one is."""
 
     @staticmethod
     def of(answer: Any) -> "Job":
@@ -92,7 +92,7 @@ class Run:
     result: Any = None
     error: Optional[str] = None
     again: bool = False
-    """Whether somebody may try again, when it failed."""
+    """Whether the job will be tried again, when the attempt failed."""
     held: Optional[Held] = None
     """Who is working on it, when it is locked."""
 

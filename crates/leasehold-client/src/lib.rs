@@ -383,7 +383,7 @@ pub enum Error {
         id: String,
     },
     /// There is a job with this id, and it is another one.
-    #[error("there is a job {id} with another payload; the same id always stands for the same work")]
+    #[error("there is a job {id} with another payload; the same id always means the same work")]
     JobDiffers {
         /// Which.
         id: String,

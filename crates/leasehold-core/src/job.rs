@@ -514,7 +514,7 @@ enum Ended {
     Not(JobOutcome),
 }
 
-/// The attempt has said something else about the job before, and that stands.
+/// The attempt has reported another result before, which stays.
 fn contradicted() -> JobOutcome {
     JobOutcome::Lost { because: LossReason::Released, held: None }
 }

@@ -3,8 +3,8 @@
 //!
 //! | what the queue sees | when | what a queue does with it |
 //! |---|---|---|
-//! | 200 | it is done, by this call or before; or it has failed for good; or somebody works on it, with `WORKER_ON_LOCKED=skip` | forgets the task |
-//! | 503 with `Retry-After` | somebody works on it, and may just have died; or it failed and is worth another try | delivers it again |
+//! | 200 | it is done, by this call or before; or it has failed for good; or another worker has it, with `WORKER_ON_LOCKED=skip` | forgets the task |
+//! | 503 with `Retry-After` | another worker has it, and may just have died; or it failed and is worth another try | delivers it again |
 //! | 400, 404 | the task makes no sense; there is no such analysis | whatever it does with such tasks |
 //!
 //! A task `{"analysisId": "42"}` is about an analysis that is there, as it is, whichever program made it. With a `payload` the
@@ -14,7 +14,7 @@
 //! settings, from the environment:
 //!
 //! - `LEASEHOLD_STORE` (the same as `--store`), `WORKER_NAME`, `WORKER_LISTEN`, `WORKER_TTL_SECONDS`, `WORKER_WORK_MS`;
-//! - `WORKER_ON_LOCKED=skip`, if it does not matter that a delivery is lost while somebody works on it;
+//! - `WORKER_ON_LOCKED=skip`, if it does not matter that a delivery is lost while another worker has it;
 //! - `WORKER_LOG`, a file that gets a line for every step of the work, so that one can see what ran;
 //! - `WORKER_CARELESS=yes` for work as one should not write it: it blocks its thread and never looks at its lease.
 

@@ -1,4 +1,4 @@
-//! `leasehold job show`: where a job stands.
+//! `leasehold job show`: the status of a job.
 
 use anyhow::Result;
 use leasehold_client::{Error, JobId, JobLook, Jobs};

@@ -53,7 +53,7 @@ pub enum Error {
     )]
     LeaseNotFound,
     /// There is a job with this id, and it is another one.
-    #[error("there is a job with this id and another payload; the same id always stands for the same work")]
+    #[error("there is a job with this id and another payload; the same id always means the same work")]
     JobDiffers,
     /// A worker has the job.
     #[error("{} is working on the job; wait until that is over", .0.holder.name)]

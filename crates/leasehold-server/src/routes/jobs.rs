@@ -67,7 +67,7 @@ pub(crate) async fn create(
         JobOutcome::Created => StatusCode::CREATED,
         JobOutcome::Exists => StatusCode::OK,
         JobOutcome::Differs => {
-            let detail = "the same id always stands for the same work; choose another id";
+            let detail = "the same id always means the same work; choose another id";
             return Err(Failure::new(Code::JobDiffers).because_of(detail));
         }
         _ => return Err(refused(&app, &session, applied)),
@@ -182,7 +182,7 @@ pub(crate) async fn refresh(
     post, path = "/api/jobs/{collection}/{id}/release", tag = "Jobs",
     params(JobPath),
     request_body = ReleaseJob,
-    responses((status = 204, description = "It is anybody's again"),
+    responses((status = 204, description = "It is free again"),
               refusal::LeaseOver)
 )]
 pub(crate) async fn release(

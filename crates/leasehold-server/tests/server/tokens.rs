@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use jsonwebtoken::Algorithm::{EdDSA, HS256, RS256};
-use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
+use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource, Subject, mint};
 use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair, RsaPublicKeyComponents};
@@ -329,6 +329,36 @@ fn a_changed_secret_is_taken_up_and_a_bad_one_is_not() {
     std::fs::write(&file, format!("{new}\r\n")).unwrap();
     wait_for("the new secret", || lets_in(&auth, &by(new)));
     assert!(!lets_in(&auth, &by(old)));
+}
+
+/// An attempt at a job belongs to a user and a lease id, not to a token: its worker goes on with a token that the new key has
+/// signed.
+#[tokio::test]
+async fn an_attempt_goes_on_when_the_key_is_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    let [old, new] = ["an old secret of at least 32 bytes!", "a new secret of at least 32 bytes!!"];
+    std::fs::write(&file, old).unwrap();
+    let auth = open(KeySource::SecretFile(file.clone()));
+    let house = House::with(|config| config.auth = auth.clone());
+    let worker = |secret: &str| {
+        let subject =
+            Subject { id: "anna", name: "Anna", documents: &[], jobs: &[("*", "lock")], leases: &[] };
+        let token = mint(secret.as_bytes(), &subject, Duration::from_secs(600)).unwrap();
+        house.stranger().and("authorization", &format!("Bearer {token}"))
+    };
+    let job = "/api/jobs/analyses/42";
+    let create = Some(json!({ "payload": 7 }).to_string());
+    worker(old).call(axum::http::Method::PUT, job, create).await.ok();
+    let grant = worker(old).post(&format!("{job}/acquire"), Value::Null).await.ok();
+    std::fs::write(&file, new).unwrap();
+    wait_for("the new secret", || lets_in(&auth, &signed_by_secret(None, new.as_bytes())));
+    let claim = json!({ "lease_id": grant["lease_id"], "fence": grant["fence"] });
+    worker(old).post(&format!("{job}/refresh"), claim.clone()).await.refused(401, "unauthenticated");
+    assert_eq!(worker(new).post(&format!("{job}/refresh"), claim).await.ok()["holder"]["id"], "anna");
+    let complete = json!({ "lease_id": grant["lease_id"], "fence": grant["fence"], "result": 49 });
+    assert_eq!(worker(new).post(&format!("{job}/complete"), complete).await.status, 204);
+    house.end().await;
 }
 
 #[test]

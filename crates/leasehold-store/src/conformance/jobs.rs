@@ -57,13 +57,13 @@ async fn status(harness: &dyn JobHarness, key: &Key) -> Status {
     apply(harness, key, JobCommand::Settle).await.record.job.expect("a job").status
 }
 
-/// A job that is there and in nobody's hands is acquired; one that is not there is missing.
+/// A job that exists and is free is acquired; one that does not exist is missing.
 pub async fn job_first_acquire_succeeds(harness: &dyn JobHarness) {
     let key = key("first");
     let mut w1 = Party::new("w1", 1);
     assert_eq!(w1.acquire_job(harness, &key).await, JobOutcome::Missing);
     create(harness, &key).await;
-    assert!(!w1.must_acquire_job(harness, &key).await, "there was nobody to recover it from");
+    assert!(!w1.must_acquire_job(harness, &key).await, "there was no worker to recover it from");
 }
 
 /// Of many that want a job at once, one gets it.
@@ -83,7 +83,7 @@ pub async fn job_of_many_at_once_one_gets_it(harness: &dyn JobHarness) {
     assert_eq!((acquired, locked), (1, usize::from(count) - 1), "{outcomes:?}");
 }
 
-/// After the TTL a job is acquired again, and that it was recovered shows, whoever noticed the expiry.
+/// After the TTL a job is acquired again, and says that it was recovered, whichever call noticed the expiry.
 pub async fn job_is_recovered_after_the_ttl(harness: &dyn JobHarness) {
     recovered(harness, &key("ttl-unnoticed"), async || {}).await;
     let noticed = key("ttl-noticed");
@@ -137,7 +137,7 @@ pub async fn job_ready_or_failed_is_never_acquired(harness: &dyn JobHarness) {
     }
 }
 
-/// A release by somebody else changes nothing; one's own gives the job back, and is not a recovery.
+/// A release by another worker changes nothing; the holder's gives the job back, and is not a recovery.
 pub async fn job_a_foreign_release_changes_nothing(harness: &dyn JobHarness) {
     let key = key("foreign");
     create(harness, &key).await;
@@ -197,7 +197,7 @@ pub async fn job_an_unknown_answer_may_be_asked_for_again(harness: &dyn JobHarne
     }
 }
 
-/// Attempts are counted, crashes too; when they are used up the job has failed, until somebody resets it.
+/// Attempts are counted, crashes too; when they are used up the job has failed, until it is reset.
 pub async fn job_attempts_are_counted_and_a_reset_begins_anew(harness: &dyn JobHarness) {
     let key = key("attempts");
     create(harness, &key).await;

@@ -1,4 +1,4 @@
-//! What stands for a lease id in a document: its SHA-256. Whoever may read the document cannot act as the holder.
+//! A document has the SHA-256 of a lease id in its place: a program that reads the document cannot act as the holder.
 //!
 //! Before anything is decided, the lease ids in a command are replaced by ids made of their hashes; in the answer, the
 //! caller gets its own back. The rules compare ids and nothing else, so they do not notice.
@@ -16,7 +16,7 @@ pub(super) fn attempt_of(lease_id: &LeaseId) -> String {
     hex(&Sha256::digest(lease_id.reveal()))
 }
 
-/// The id that stands for the attempt in the rules; `None` when it cannot be an attempt.
+/// The id of the attempt in the rules; `None` when it cannot be an attempt.
 pub(super) fn id_of(attempt: &str) -> Option<LeaseId> {
     let known = attempt.get(..ID_DIGITS).filter(|known| known.chars().all(|c| c.is_ascii_hexdigit()))?;
     let mut bytes = [0; ID_DIGITS / 2];
@@ -31,7 +31,7 @@ pub(super) fn digits(id: &LeaseId) -> String {
     hex(id.as_bytes())
 }
 
-/// The id of a lock that another program wrote: nobody can bring the lease id to it.
+/// The id of a lock that another program wrote: there is no lease id with this hash.
 pub(super) fn foreign() -> LeaseId {
     let mut bytes = [0; ID_DIGITS / 2];
     bytes.iter_mut().zip(Sha256::digest("a lock of another program")).for_each(|(to, from)| *to = from);
@@ -42,7 +42,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The caller's lease ids beside what stands for them.
+/// The caller's lease ids beside the ids made of their hashes.
 #[derive(Default)]
 pub(super) struct Veil {
     known: Vec<Known>,
@@ -152,7 +152,7 @@ impl Veil {
         outcome
     }
 
-    /// The same for what is there afterwards.
+    /// The same for the slot after the decision.
     pub(super) fn slot(&self, mut slot: Slot) -> Slot {
         if let Some(lease) = &mut slot.lease {
             self.lease(lease);

@@ -48,7 +48,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// What stands in the document, or that there is none.
+    /// Reads the fields of a document; `None` when there is no document.
     pub(super) fn read(names: &Names, key: &Key, fields: Option<&Fields>) -> Self {
         match fields {
             None => Self { record: Record::default(), last_fence: 0, foreign_fence: None, ended: Vec::new() },
@@ -189,10 +189,10 @@ fn state_text(after: &Record, ended: &[Ending]) -> String {
     .to_string()
 }
 
-/// The version of what stands in `lockState`. Another one counts as absent.
+/// The version of `lockState`. Another one counts as absent.
 const VERSION: u64 = 1;
 
-/// What stands in `lockState`.
+/// `lockState`, parsed.
 struct State(serde_json::Value);
 
 impl State {
@@ -293,7 +293,7 @@ impl Reader<'_> {
         self.number(&self.names.fence).and_then(|fence| Fence::new(fence).ok())
     }
 
-    /// Who is said to hold the lock, in whatever words; `None` when nobody is.
+    /// The owner of the lock as the field says it; `None` when the job is free.
     fn owner(&self) -> Option<String> {
         self.field(&self.names.owner).filter(|value| !values::is_empty(value)).and_then(text_of)
     }

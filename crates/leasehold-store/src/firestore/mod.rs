@@ -85,7 +85,7 @@ impl Firestore {
 
     /// Does something, and again if it failed without having done anything.
     ///
-    /// On a task of its own, which comes to its end when nobody waits for it any more: a transaction that is dropped
+    /// On a task of its own, which goes on to its end when its caller is gone: a transaction that is dropped
     /// before its id has arrived could not be ended.
     async fn retried<T, F>(&self, attempt: impl Fn(Arc<Inner>) -> F + Send) -> Result<T>
     where

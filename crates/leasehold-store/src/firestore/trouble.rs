@@ -46,7 +46,7 @@ impl Trouble {
         let code = status.code();
         let what = format!("Firestore says: {} ({code:?})", status.message());
         match (code, phase) {
-            // Somebody else has the document: this transaction was undone.
+            // Another program has the document: this transaction was undone.
             (Code::Aborted, _) => Self::unavailable(what, Retry::Safe, CONTENDED),
             // Refused before it was looked at.
             (Code::ResourceExhausted, _) => Self::unavailable(what, Retry::Safe, CONTENDED),
@@ -70,7 +70,7 @@ impl Trouble {
         }
     }
 
-    /// No way there, or nobody to sign in as.
+    /// No connection, or no credentials.
     pub(super) fn connecting(error: &gcloud_sdk::error::Error) -> Self {
         use gcloud_sdk::error::ErrorKind;
         match error.kind() {

@@ -96,7 +96,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let transaction = std::mem::take(&mut self.transaction);
-        // Outside a runtime there is nobody to send it.
+        // Outside a runtime it cannot be sent.
         if let (false, Ok(runtime)) = (transaction.is_empty(), tokio::runtime::Handle::try_current()) {
             let inner = self.inner.clone();
             runtime.spawn(async move { roll_back(&inner, transaction).await });

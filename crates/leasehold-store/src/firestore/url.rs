@@ -77,7 +77,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The fields by the names that they have unless somebody says otherwise.
+    /// The fields by their default names.
     fn field(&mut self, default: &str) -> Option<&mut String> {
         Some(match default {
             "status" => &mut self.status,

@@ -178,7 +178,7 @@ fn json_of(value: &Value) -> serde_json::Value {
                 map.fields.iter().map(|(name, value)| (name.clone(), json_of(value))).collect();
             json!(sorted)
         }
-        // Bytes are nobody's text, and the rest is never stored.
+        // Bytes are no text, and the rest is never stored.
         _ => serde_json::Value::Null,
     }
 }

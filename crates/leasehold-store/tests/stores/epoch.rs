@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Command, Outcome, Position};
+use leasehold_core::job::JobText;
+use leasehold_core::{Command, JobCommand, JobOutcome, Key, Outcome, Position};
 use leasehold_store::clock::{ManualClock, unix_millis};
 use leasehold_store::{Embedded, Error, Feed, JobStore, Mode, Store, embedded};
 
@@ -119,6 +120,45 @@ enum PutBack {
     Backup,
     /// Everything that belongs to the closed file, as a snapshot of the whole machine would.
     Everything,
+}
+
+/// What a job came to after a copy was made is gone with it, and no store can know that. Its next attempt has a larger fence, and
+/// the attempt from before the copy was put back has no say.
+#[tokio::test]
+async fn a_job_that_was_finished_after_a_copy_was_made_runs_again_with_a_larger_fence() {
+    for mode in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, saved) = (folder.path().join("leases.db"), folder.path().join("saved.db"));
+        let clock = Arc::new(ManualClock::default());
+        let job = Key::parse("job/analyses/42").unwrap();
+        let text = |text: &str| JobText::parse(text).unwrap();
+        let create = || JobCommand::Create { payload: text("payload"), max_attempts: None };
+        let acquire = async |store: &Embedded, id: u64| match store
+            .apply_job(&job, JobCommand::Acquire(bid("w1", id, TTL)))
+            .await
+            .unwrap()
+            .outcome
+        {
+            JobOutcome::Acquired { lease, .. } => lease.proof(),
+            other => panic!("{mode:?}: {other:?}"),
+        };
+        let store = open(&path, mode, &clock).unwrap();
+        assert_eq!(store.apply_job(&job, create()).await.unwrap().outcome, JobOutcome::Created);
+        drop(store);
+        copy(&path, &saved, &[""]);
+        let store = open(&path, mode, &clock).unwrap();
+        let first = acquire(&store, 1).await;
+        let complete = |result: &str| JobCommand::Complete { claim: first.into(), result: text(result) };
+        assert_eq!(store.apply_job(&job, complete("42")).await.unwrap().outcome, JobOutcome::Completed);
+        drop(store);
+        copy(&saved, &path, &[""]);
+        let store = open(&path, mode, &clock).unwrap();
+        assert_eq!(store.apply_job(&job, create()).await.unwrap().outcome, JobOutcome::Exists, "{mode:?}");
+        let second = acquire(&store, 2).await;
+        assert!(second.fence > first.fence, "{mode:?}: {second:?} after {first:?}");
+        let late = store.apply_job(&job, complete("42")).await.unwrap().outcome;
+        assert!(matches!(late, JobOutcome::Lost { .. }), "{mode:?}: {late:?}");
+    }
 }
 
 #[tokio::test]
