@@ -5,6 +5,7 @@
 mod bench;
 mod clients;
 mod fuzz_api;
+mod mutants;
 mod services;
 mod sim;
 mod soak;
@@ -34,6 +35,8 @@ enum Chore {
     Sim(sim::Options),
     /// Run the simulator, the randomised and the process tests again and again
     Soak(soak::Options),
+    /// Change the rules in small ways, and see whether the tests notice
+    Mutants(mutants::Options),
     /// Measure
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -78,6 +81,7 @@ fn run(chore: &Chore) -> Result<bool> {
         Chore::Test(options) => test::run(&workspace, options),
         Chore::Sim(options) => sim::run(&workspace, options),
         Chore::Soak(options) => soak::run(&workspace, options),
+        Chore::Mutants(options) => mutants::run(&workspace, options),
         Chore::Bench(bench) => bench::run(&workspace, bench),
         Chore::Tidy => Ok(tidy::stage(&workspace)?.is_fine()),
         Chore::Wasm => Ok(wasm::stage(&workspace)?.is_fine()),

@@ -243,11 +243,11 @@ pub fn npm_package(workspace: &Workspace, package: &str) -> Result<Option<PathBu
     Ok(is_done(&mut install).then_some(folder))
 }
 
-/// The same for a program that cargo builds, which takes minutes the first time.
+/// A subcommand of cargo, in the same way; cargo builds it, which takes minutes the first time.
 pub fn built_program(workspace: &Workspace, name: &str, version: &str) -> Result<Option<PathBuf>> {
     let folder = workspace.target_directory()?.join("tools").join(format!("{name}-{version}"));
     let program = folder.join("bin").join(name);
-    if works(Command::new(&program).arg("--version")) {
+    if works(Command::new(&program).args([name.trim_start_matches("cargo-"), "--version"])) {
         return Ok(Some(program));
     }
     let mut install =
