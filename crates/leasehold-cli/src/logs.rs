@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use serde::Deserialize;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -21,8 +21,9 @@ pub(crate) enum LogFormat {
 
 /// Starts to log what passes `filter`; says what is wrong with it otherwise.
 pub(crate) fn start(filter: &str, format: Option<LogFormat>) -> Result<(), String> {
-    let passed = filter.parse::<Targets>().map_err(|error| {
-        format!("cannot log {filter:?}: {error}; write a level such as info, or leasehold_server=debug")
+    let passed = parse(filter).ok_or_else(|| {
+        format!("cannot log {filter:?}; write a level (error, warn, info, debug, trace), or levels by module, such as \
+                 info,leasehold_server=debug")
     })?;
     let on_terminal = std::io::stderr().is_terminal();
     let format = format.unwrap_or(if on_terminal { LogFormat::Text } else { LogFormat::Json });
@@ -34,4 +35,34 @@ pub(crate) fn start(filter: &str, format: Option<LogFormat>) -> Result<(), Strin
     // A logger that is already installed is fine.
     let _ = tracing_subscriber::registry().with(log.with_filter(passed)).try_init();
     Ok(())
+}
+
+/// Levels, each for everything or for a module. A word that is neither is refused: it would be taken for a module, and
+/// nothing else would be logged.
+fn parse(filter: &str) -> Option<Targets> {
+    filter.split(',').map(str::trim).try_fold(Targets::new(), |targets, part| match part.split_once('=') {
+        None if part.is_empty() => None,
+        None => Some(targets.with_default(part.parse::<LevelFilter>().ok()?)),
+        Some((module, level)) if !module.is_empty() && !level.is_empty() => {
+            Some(targets.with_target(module, level.parse::<LevelFilter>().ok()?))
+        }
+        Some(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_for_everything_or_for_a_module() {
+        let both = parse("warn, leasehold_server=debug").unwrap();
+        assert!(both.would_enable("leasehold_server::observe", &Level::DEBUG));
+        assert!(both.would_enable("hyper", &Level::WARN) && !both.would_enable("hyper", &Level::INFO));
+        for wrong in ["", "!!!", "warm", "info,,", "=info", "hyper=loud", "hyper="] {
+            assert!(parse(wrong).is_none(), "{wrong}");
+        }
+    }
 }

@@ -74,9 +74,17 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
     let store = place.open(settings)?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", listener.local_addr()?);
+    let whole = match &store {
+        Opened::Store(store) => Some(store.clone()),
+        Opened::Jobs(_) => None,
+    };
     let server = Server::open(store, config.clone())?;
     tell(&Started { url, place: &place, door: &door, config: &config }, out);
     server.serve(listener, signals.asked_to_end()).await?;
+    // A store that cannot answer now may not have kept what it acknowledged: its file was deleted, or is another's.
+    if let Some(store) = whole {
+        store.now().await?;
+    }
     if !out.is_json() {
         out.good("ended; nothing that was acknowledged is lost");
     }

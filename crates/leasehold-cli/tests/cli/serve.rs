@@ -232,6 +232,19 @@ fn leases_outlive_a_killed_server() {
 }
 
 #[test]
+fn a_server_whose_file_was_deleted_grants_nothing_and_says_so_at_its_end() {
+    // It granted leases into a file without a name, ended with "nothing that was acknowledged is lost", and the next
+    // server knew none of them.
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&folder, &["--dev", "--store", "leases.db"]);
+    std::fs::remove_file(folder.path().join("leases.db")).unwrap();
+    let refused = server.run_as("user-a", &["acquire", "minutes"]);
+    assert_eq!(refused.code, 69, "{}{}", refused.out, refused.err);
+    assert_ne!(server.terminate(), Some(0), "{}", server.log());
+    assert!(server.log().contains("deleted or replaced while it was open"), "{}", server.log());
+}
+
+#[test]
 fn a_store_is_backed_up_while_it_is_served() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder, &["--dev", "--store", "leases.db"]);

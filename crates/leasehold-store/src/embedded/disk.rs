@@ -24,6 +24,7 @@ pub(super) struct SqliteDisk {
     db: Connection,
     header: Header,
     lock: ModeLock,
+    place: file::Place,
     /// Whether another process has opened the file since.
     replaced: bool,
     /// How many transactions were written since the store was opened.
@@ -49,8 +50,8 @@ impl SqliteDisk {
                 true => load_rows(&db).map_err(|error| file::row_trouble(path, error))?.1,
                 false => resident.with_counters(header.counters),
             };
-            let path = path.to_owned();
-            let disk = Self { path, db, header, lock, replaced: false, commits: 0 };
+            let (place, path) = (file::Place::of(path), path.to_owned());
+            let disk = Self { path, db, header, lock, place, replaced: false, commits: 0 };
             return Ok((disk, Loaded { resident, clock }));
         }
         Err(lock.replaced())
@@ -100,6 +101,7 @@ impl Disk for SqliteDisk {
         if self.replaced {
             return Err(self.be_replaced());
         }
+        self.place.check()?;
         if !self.lock.keep_in_force()? {
             return Ok(());
         }
@@ -140,6 +142,7 @@ impl Disk for SqliteDisk {
 
     fn end(&mut self, clock: StoreTime) -> Result<()> {
         debug_assert!(self.lock.is_last(), "an exclusive store is alone");
+        self.place.check()?;
         let (db, path, old) = (&self.db, &self.path, self.header.epoch);
         let ended = epoch::renew(path, Some(old), |epoch| {
             let header = Header { clock, in_use: false, epoch, ..self.header.clone() };

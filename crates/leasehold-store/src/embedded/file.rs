@@ -82,6 +82,45 @@ pub(super) fn missing(path: &Path) -> Error {
     Error::Unavailable { what, retry: Retry::No }
 }
 
+/// Which files were opened: the store's own and its log. What is written to them is lost once their names are gone.
+pub(super) struct Place {
+    path: PathBuf,
+    #[cfg(unix)]
+    opened: [Option<(u64, u64)>; 2],
+}
+
+impl Place {
+    /// The files that are there now.
+    pub(super) fn of(path: &Path) -> Self {
+        Self {
+            #[cfg(unix)]
+            opened: identities(path),
+            path: path.to_owned(),
+        }
+    }
+
+    /// Refuses to go on if other files, or none, have the names of those that were opened.
+    pub(super) fn check(&self) -> Result<()> {
+        #[cfg(unix)]
+        if identities(&self.path) != self.opened {
+            let what = format!(
+                "{} or its log was deleted or replaced while it was open. Move it back, or start this program again; \
+                 without the file it begins with an empty store, or with the backup that you put there",
+                self.path.display()
+            );
+            return Err(Error::Unavailable { what, retry: Retry::No });
+        }
+        Ok(()) // Elsewhere, a file that is open cannot be deleted.
+    }
+}
+
+#[cfg(unix)]
+fn identities(path: &Path) -> [Option<(u64, u64)>; 2] {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    [identity(path), identity(&beside(path, "-wal"))]
+}
+
 /// The file itself, if `path` is a symbolic link to it: there SQLite keeps the log, and there everybody meets the same
 /// lock, by whatever name they come.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {

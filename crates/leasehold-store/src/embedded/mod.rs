@@ -103,6 +103,9 @@ impl Options {
             if self.create { file::create_if_missing(path) } else { Ok(()) }
         };
         let lock = mode_lock::ModeLock::take(&path, self.mode, self.create, when_alone)?;
+        if !path.exists() {
+            return Err(lock.deleted());
+        }
         let inner = match self.mode {
             Mode::Exclusive => {
                 Inner::Exclusive(exclusive::Exclusive::open(&path, lock, self.clock, self.limits)?)

@@ -124,6 +124,13 @@ impl ModeLock {
         Error::InUse { path: self.path.clone(), by: describe(&holders), fix: fix.to_owned() }
     }
 
+    /// Says that other processes have the store open, although its file is gone. A new one would let this process hold
+    /// what they hold.
+    pub(super) fn deleted(&self) -> Error {
+        let fix = "the file was deleted while they have it open: end them, then start this one again";
+        Error::InUse { path: self.path.clone(), by: describe(&self.holders()), fix: fix.to_owned() }
+    }
+
     /// Whether this process is the only one left; if so, nobody else gets in any more.
     pub(super) fn is_last(&self) -> bool {
         matches!(self.file.try_lock(), Ok(()))

@@ -64,6 +64,7 @@ struct Open {
     path: PathBuf,
     db: Mutex<Connection>,
     lock: ModeLock,
+    place: file::Place,
     clock: Arc<dyn Clock>,
     limits: Limits,
     /// The epoch of the file when it was last looked at.
@@ -81,7 +82,8 @@ impl Shared {
             // Into the file itself, not only its log: see `Header::in_use`.
             file::checkpoint(&db).map_err(|error| file::trouble(path, &error))?;
         }
-        Ok(Self(Arc::new(Open { path: path.to_owned(), db: Mutex::new(db), lock, clock, limits, epoch })))
+        let (place, path) = (file::Place::of(path), path.to_owned());
+        Ok(Self(Arc::new(Open { path, db: Mutex::new(db), lock, place, clock, limits, epoch })))
     }
 
     /// Runs `work` on a thread that may wait for the disk and for other processes.
@@ -92,6 +94,7 @@ impl Shared {
         let open = self.0.clone();
         let worked = tokio::task::spawn_blocking(move || {
             let mut db = open.lock();
+            open.place.check()?;
             work(&open, &mut db).map_err(|error| match error {
                 RowError::Replaced => open.lock.replaced(),
                 other => file::row_trouble(&open.path, other),
@@ -133,7 +136,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if !self.lock.is_in_force() || !self.lock.is_last() {
+        if !self.lock.is_in_force() || !self.lock.is_last() || self.place.check().is_err() {
             return;
         }
         let db = self.lock();

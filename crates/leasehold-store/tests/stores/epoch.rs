@@ -216,3 +216,49 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
         assert!(after > next && after - next < 1 << 31, "{way:?} {mode:?}: {after} after {next}");
     }
 }
+
+#[tokio::test]
+async fn a_store_whose_file_was_deleted_acknowledges_nothing_more() {
+    // `leases.db` was deleted while a server ran. It went on granting leases into a file without a name, and said at its
+    // end that nothing was lost; at the next start all of them were.
+    for (mode, deleted) in MODES.into_iter().flat_map(|mode| ["", "-wal"].map(|name| (mode, name))) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        let clock = Arc::new(ManualClock::default());
+        let store = open(&path, mode, &clock).unwrap();
+        let anna = must_acquire(&store, &key("plan"), &bid("anna", 1, TTL)).await;
+        let (from, aside) = (beside(&path, deleted), folder.path().join("aside"));
+        fs::rename(&from, &aside).unwrap();
+        let words = format!("{mode:?}, {}", from.display());
+        for command in
+            [Command::Acquire(bid("ben", 2, TTL)), Command::Renew { claim: anna.proof().into(), ttl: None }]
+        {
+            let error = store.apply(&key("plan"), command).await.expect_err(&words);
+            assert!(error.to_string().contains("deleted or replaced while it was open"), "{words}: {error}");
+        }
+        fs::rename(&aside, &from).unwrap();
+        let renewal = Command::Renew { claim: anna.proof().into(), ttl: None };
+        let renewed = store.apply(&key("plan"), renewal).await.unwrap().outcome;
+        assert!(matches!(renewed, Outcome::Renewed(_)), "moved back, {words}: {renewed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_was_deleted_is_not_made_anew_while_others_have_it_open() {
+    // The file was deleted under `leasehold run`, and the next run made a new one: two commands at once for as long as
+    // the first one took.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leases.db");
+    let clock = Arc::new(ManualClock::default());
+    let first = open(&path, Mode::Shared, &clock).unwrap();
+    must_acquire(&first, &key("nightly"), &bid("anna", 1, TTL)).await;
+    fs::remove_file(&path).unwrap();
+    for mode in MODES {
+        let refused = open(&path, mode, &clock).err().expect("a second holder");
+        assert!(matches!(refused, Error::InUse { .. }), "{mode:?}: {refused:?}");
+        assert!(!path.exists(), "{mode:?}");
+    }
+    drop(first);
+    let _ = fs::remove_file(beside(&path, "-wal"));
+    open(&path, Mode::Shared, &clock).unwrap();
+}
