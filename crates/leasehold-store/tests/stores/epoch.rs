@@ -122,6 +122,34 @@ enum PutBack {
     Everything,
 }
 
+/// SQLite keeps the log under the name that a file was opened by: two programs that have one file by two names would each have a
+/// log of their own, and overwrite each other.
+#[tokio::test]
+async fn a_hard_link_to_a_file_that_is_open_is_refused_and_the_file_goes_on() {
+    for (first, second) in MODES.into_iter().flat_map(|one| MODES.map(|other| (one, other))) {
+        let words = format!("{first:?}, then {second:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("leases.db"), folder.path().join("link.db"));
+        let clock = Arc::new(ManualClock::default());
+        let store = open(&path, first, &clock).unwrap();
+        let anna = must_acquire(&store, &key("plan"), &bid("anna", 1, TTL)).await;
+        fs::hard_link(&path, &link).unwrap();
+        // Another process hears that the log is missing; in the same one, SQLite refuses it by itself.
+        assert!(open(&link, second, &clock).is_err(), "{words}");
+        let renewal = Command::Renew { claim: anna.proof().into(), ttl: None };
+        let renewed = store.apply(&key("plan"), renewal).await.unwrap().outcome;
+        assert!(matches!(renewed, Outcome::Renewed(_)), "{words}: {renewed:?}");
+        drop(store);
+        assert_eq!(embedded::check(&path).unwrap().problems, Vec::<String>::new(), "{words}");
+        let reopened = open(&path, first, &clock).unwrap();
+        assert_eq!(
+            reopened.read(&key("plan")).await.unwrap().slot.lease.unwrap().fence,
+            anna.fence,
+            "{words}"
+        );
+    }
+}
+
 /// What a job came to after a copy was made is gone with it, and no store can know that. Its next attempt has a larger fence, and
 /// the attempt from before the copy was put back has no say.
 #[tokio::test]
