@@ -23,7 +23,13 @@ fn run(now: u64, seed: u8) -> Option<u64> {
     let (owner, meta) = (Owner::parse("probe").ok()?, Meta::default());
     let bid = Bid { lease_id, owner, tab: None, ttl, meta };
     let now = StoreTime::from_millis(now);
-    let context = Context { now, last_fence: u64::from(seed), remembered: None, owner_is_full: false };
+    let context = Context {
+        now,
+        last_fence: u64::from(seed),
+        remembered: None,
+        owner_is_full: false,
+        asker_is_full: false,
+    };
     let granted = decide(&key, &Slot::unknown(0), &Command::Acquire(bid), &context);
     let Outcome::Granted { lease, .. } = granted.outcome else { return None };
     let claim = Proof { lease_id, fence: lease.fence };

@@ -55,6 +55,11 @@ impl Slot {
         Some(request_due.map_or(lease.expires_at, |due| due.min(lease.expires_at)))
     }
 
+    /// The asker of the pending request to hand over: a store compares its number of leases with the limit.
+    pub fn asker(&self) -> Option<&Owner> {
+        self.lease.as_ref()?.request.as_deref().map(|request| &request.bid.owner)
+    }
+
     /// Whether the key has been free for so long that the store may forget it.
     pub fn is_forgettable(&self, now: StoreTime) -> bool {
         self.lease.is_none() && self.vacant_since + REMEMBERED <= now
@@ -394,6 +399,8 @@ pub struct Context {
     pub remembered: Option<LossReason>,
     /// Whether the bidder holds as many leases as the limit allows.
     pub owner_is_full: bool,
+    /// Whether the asker of the slot's pending request does.
+    pub asker_is_full: bool,
 }
 
 /// The changes of one command. A store writes them atomically, and publishes nothing before that.
@@ -695,7 +702,7 @@ impl<'a> Step<'a> {
 
     fn settle_silence(&mut self, request: &Request, end: StoreTime) {
         match request.on_silence {
-            OnSilence::Grant if self.hand_over(&request.bid, end) => {}
+            OnSilence::Grant if !self.is_too_many_for(request) && self.hand_over(&request.bid, end) => {}
             OnSilence::Grant | OnSilence::Refuse => self.refuse(request, true),
         }
     }
@@ -1025,6 +1032,11 @@ impl<'a> Step<'a> {
     /// Whether the bidder would hold more leases than it may, once it had this one from `held`.
     fn is_too_many(&self, bid: &Bid, held: &Held) -> bool {
         self.context.owner_is_full && bid.owner != held.by
+    }
+
+    /// Whether the asker would hold more leases than it may, once it had this one.
+    fn is_too_many_for(&self, request: &Request) -> bool {
+        self.context.asker_is_full && self.held().is_some_and(|held| held.by != request.bid.owner)
     }
 
     fn pending_request(&self) -> Option<Request> {

@@ -300,7 +300,8 @@ impl<'a> Deciding<'a> {
             Some((record, end)) => record::slot(record, if dead { now } else { end.at }, last_fence),
         };
         let found = found.map(|(record, _)| record);
-        let context = Context { now, last_fence, remembered: None, owner_is_full: false };
+        let context =
+            Context { now, last_fence, remembered: None, owner_is_full: false, asker_is_full: false };
         Self { action, found, key: Key::of_project_folder(), slot, context, dead, skewed }
     }
 

@@ -110,7 +110,13 @@ impl Rules {
     fn start(&self) -> State {
         let Bounds { workers, retries, copies, crashes, failures, max_attempts, .. } = self.bounds;
         let create = JobCommand::Create { payload: JobText::default(), max_attempts: Some(max_attempts) };
-        let context = Context { now: store_time(0), last_fence: 0, remembered: None, owner_is_full: false };
+        let context = Context {
+            now: store_time(0),
+            last_fence: 0,
+            remembered: None,
+            owner_is_full: false,
+            asker_is_full: false,
+        };
         let record = job::decide(&KEY, &Record::default(), &create, &context).record;
         let worker = Worker { doing: Doing::Nothing, attempt: 0 };
         State {
@@ -244,6 +250,7 @@ impl Rules {
             last_fence: state.last_fence,
             remembered,
             owner_is_full: false,
+            asker_is_full: false,
         };
         let decision = job::decide(&KEY, &state.record, &command, &context);
         state.record = decision.record;

@@ -338,6 +338,7 @@ impl State {
             last_fence: u64::from(self.last_fence),
             remembered,
             owner_is_full: false,
+            asker_is_full: false,
         };
         let command = self.with_bug(command, bug);
         let decision = decide(&KEY, &self.slot(bug, &command), &command, &context);

@@ -24,6 +24,8 @@ pub struct Known {
     pub remembered: Option<LossReason>,
     /// Whether the command's bidder already holds as many leases as it may.
     pub owner_is_full: bool,
+    /// Whether the asker of a pending request to hand over does.
+    pub asker_is_full: bool,
 }
 
 /// What one transaction writes: whole or not at all.
@@ -82,8 +84,8 @@ impl Changes {
 
     #[inline]
     fn context(&self, known: Known) -> Context {
-        let Known { remembered, owner_is_full } = known;
-        Context { now: self.now, last_fence: self.last_fence, remembered, owner_is_full }
+        let Known { remembered, owner_is_full, asker_is_full } = known;
+        Context { now: self.now, last_fence: self.last_fence, remembered, owner_is_full, asker_is_full }
     }
 
     #[inline]

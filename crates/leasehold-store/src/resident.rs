@@ -216,7 +216,8 @@ impl Resident {
     #[inline]
     pub fn decide(&self, staged: &mut Staged, key: &Key, command: &Command, limits: &Limits) -> Outcome {
         let slot = self.staged_slot(staged, key);
-        let known = self.known(staged, key, command.lease_id(), command.bidder(), limits);
+        let mut known = self.known(staged, key, command.lease_id(), command.bidder(), limits);
+        known.asker_is_full = slot.asker().is_some_and(|asker| self.is_full(staged, asker, limits));
         let mut changes = staged.changes();
         let outcome = changes.decide(key, &slot, command, known);
         staged.take_in(&slot, changes);
@@ -336,7 +337,8 @@ impl Resident {
             let id = (key.clone(), *lease_id);
             staged.ended.get(&id).or_else(|| self.ended.get(&id)).copied()
         });
-        Known { remembered, owner_is_full: bidder.is_some_and(|owner| self.is_full(staged, owner, limits)) }
+        let owner_is_full = bidder.is_some_and(|owner| self.is_full(staged, owner, limits));
+        Known { remembered, owner_is_full, ..Known::default() }
     }
 
     #[inline]

@@ -101,7 +101,8 @@ fn check_due_at(world: &World) {
     let Some(due) = world.slot.due_at() else { return };
     let at = |millis: u64| {
         let (now, last_fence) = (StoreTime::from_millis(millis), world.last_fence);
-        let context = Context { now, last_fence, remembered: None, owner_is_full: false };
+        let context =
+            Context { now, last_fence, remembered: None, owner_is_full: false, asker_is_full: false };
         decide(&key(), &world.slot, &Command::Settle, &context)
     };
     assert!(at(due.as_millis() - 1).slot.is_none(), "due too early: {:?}", world.slot);

@@ -47,8 +47,13 @@ impl Store {
     fn run(&mut self, command: &JobCommand) -> String {
         let remembered =
             command.lease_id().and_then(|id| self.remembered.get(id)).map(|(because, _)| *because);
-        let context =
-            Context { now: self.now, last_fence: self.last_fence, remembered, owner_is_full: false };
+        let context = Context {
+            now: self.now,
+            last_fence: self.last_fence,
+            remembered,
+            owner_is_full: false,
+            asker_is_full: false,
+        };
         let key = Key::parse("job/analyses/42").unwrap();
         let decision = decide(&key, &self.record, command, &context);
         assert_eq!(decision.job_changed, decision.record.job != self.record.job);

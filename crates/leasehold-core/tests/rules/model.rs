@@ -91,6 +91,8 @@ struct Step {
     /// Somebody else who came by the lease id, such as the next user of the same browser.
     stolen_by: Option<&'static str>,
     full: bool,
+    /// The asker of a pending request has come to hold as many leases as it may.
+    asker_full: bool,
     op: Op,
 }
 
@@ -101,14 +103,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn step(op: BoxedStrategy<Op>) -> impl Strategy<Value = Step> {
     let stolen_by = prop_oneof![30 => Just(None), 1 => Just(Some("mallory"))];
     let full = prop_oneof![20 => Just(false), 1 => Just(true)];
-    (pause(), who(), names(), stolen_by, full, op).prop_map(|(pause, who, names, stolen_by, full, op)| Step {
-        pause,
-        who,
-        names,
-        stolen_by,
-        full,
-        op,
-    })
+    let asker_full = prop_oneof![3 => Just(false), 1 => Just(true)];
+    (pause(), who(), names(), stolen_by, full, asker_full, op).prop_map(
+        |(pause, who, names, stolen_by, full, asker_full, op)| Step {
+            pause,
+            who,
+            names,
+            stolen_by,
+            full,
+            asker_full,
+            op,
+        },
+    )
 }
 
 fn pause() -> impl Strategy<Value = Pause> {
@@ -188,6 +194,8 @@ struct Model {
     fence: u64,
     seq: u64,
     holder: Option<Hold>,
+    /// Whether the asker of the pending request holds as many leases as it may.
+    asker_full: bool,
     /// Why and when a lease id ended.
     over: BTreeMap<String, (&'static str, u64)>,
     story: Vec<String>,
@@ -281,7 +289,8 @@ impl Model {
     }
 
     fn silence(&mut self, ask: &Ask, since: u64) {
-        if !ask.grant || !self.hand_over() {
+        let too_many = self.asker_full && self.holder.as_ref().is_some_and(|hold| hold.owner != ask.owner);
+        if !ask.grant || too_many || !self.hand_over() {
             self.drop_ask("refused", &format!("refused {} by silence", ask.owner));
         } else if let Some(hold) = &mut self.holder {
             hold.until = since + ask.ttl * 1_000;
@@ -571,8 +580,9 @@ impl Pair {
         let tab = hold.map_or_else(|| tab_of(&id).to_owned(), |hold| hold.tab.clone());
         let (tab, names, full) = (&tab, step.names, step.full);
         let call = Call { id: &id, owner, tab, names, fence, request, next: &next, full };
+        self.model.asker_full = step.asker_full;
         let expected = self.model.step(&step.op, &call);
-        self.world.owner_is_full = step.full;
+        (self.world.owner_is_full, self.world.asker_is_full) = (step.full, step.asker_full);
         assert_eq!(self.world.run(&command(&step.op, &call)), expected, "{step:?}");
         self.compare();
     }

@@ -7,7 +7,7 @@ use leasehold_core::lease::{
 use leasehold_core::name::{Fence, Meta};
 use leasehold_core::time::StoreTime;
 
-use crate::world::{Act, TTL, World, bid, fence, holder, in_tab, lease_id, owner};
+use crate::world::{Act, COUNTDOWN, TTL, World, bid, fence, holder, in_tab, lease_id, owner};
 
 /// A world in which alice has just been granted the key.
 pub fn held_by_alice() -> World {
@@ -138,6 +138,20 @@ fn owner_is_full_stops_new_grants_and_nothing_else() {
     assert_eq!(world.acquire("bob"), "owner is full");
     world.owner_is_full = false;
     assert_eq!(world.acquire("bob"), "granted #2", "being full does not end a lease id");
+}
+
+/// A silent hand-over went to an asker that had come to hold as many leases as one may since it asked.
+#[test]
+fn silence_gives_nothing_to_an_asker_that_is_full_by_then() {
+    let mut world = held_by_alice();
+    assert_eq!(world.ask("bob", OnSilence::Grant), "requested as 2, held by alice#1");
+    let asked = world.slot.seq;
+    world.told("alice", asked);
+    world.asker_is_full = true;
+    world.pass(COUNTDOWN);
+    world.settle();
+    assert_eq!(world.renew("alice"), "renewed #1");
+    assert_eq!(world.ask("bob", OnSilence::Grant), "lost: refused, held by alice#1");
 }
 
 // --- law 2: fences ---

@@ -30,6 +30,7 @@ pub struct World {
     pub slot: Slot,
     pub last_fence: u64,
     pub owner_is_full: bool,
+    pub asker_is_full: bool,
     pub events: Vec<Event>,
     remembered: BTreeMap<LeaseId, (LossReason, StoreTime)>,
     /// The last fence that each lease id got, for its claims.
@@ -52,6 +53,7 @@ impl World {
             slot: Slot::unknown(0),
             last_fence,
             owner_is_full: false,
+            asker_is_full: false,
             events: Vec::new(),
             remembered: BTreeMap::new(),
             fences: BTreeMap::new(),
@@ -157,6 +159,7 @@ impl World {
             last_fence: self.last_fence,
             remembered: command.lease_id().and_then(|id| self.remembered(id)),
             owner_is_full: self.owner_is_full,
+            asker_is_full: self.asker_is_full,
         };
         decide(&key(), &self.slot, command, &context)
     }

@@ -1,9 +1,9 @@
 //! Nothing grows without bound: leases per owner, pages and batches.
 
-use leasehold_core::{Command, Outcome, Owner, Position};
+use leasehold_core::{Command, OnSilence, Outcome, Owner, Position};
 
 use super::Harness;
-use super::party::{Party, TTL, apply, key};
+use super::party::{COUNTDOWN, Party, TTL, apply, key};
 use crate::{Feed, Range};
 
 /// Law 12: everything is bounded.
@@ -36,6 +36,34 @@ pub async fn law_12_everything_is_bounded(harness: &dyn Harness) {
     let party = Party { owner: hog, ..Party::numbered(1_000_000) };
     let outcome = apply(harness, &key("law-12-again"), Command::Acquire(party.bid())).await.outcome;
     assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+}
+
+/// Law 12 for a silent hand-over: an asker that has come to hold as many leases as it may since it asked gets no more. Two
+/// requests come due at once, and there is room for one.
+pub async fn law_12_silence_gives_nothing_to_an_asker_that_is_full(harness: &dyn Harness) {
+    let hog = |seed: u64| Party { owner: Owner::parse("hog").unwrap(), ..Party::numbered(seed) };
+    let keys = [key("silent-1"), key("silent-2")];
+    for (number, key) in keys.iter().enumerate() {
+        let seed = u8::try_from(number).unwrap();
+        let mut anna = Party::new("anna", 60 + seed);
+        anna.must_acquire(harness, key).await;
+        let asked = hog(1_000 + u64::from(seed)).request(harness, key, anna.fence(), OnSilence::Grant).await;
+        let Outcome::Requested { request, .. } = asked else { panic!("{asked:?}") };
+        let told = Command::HandoverTold { claim: anna.claim().into(), request: request.seq };
+        assert!(matches!(apply(harness, key, told).await.outcome, Outcome::Told { .. }));
+    }
+    for number in 1..u64::from(HARNESS_LEASES_PER_OWNER) {
+        hog(number).must_acquire(harness, &key(&format!("hog-{number}"))).await;
+    }
+    harness.advance(COUNTDOWN).await;
+    harness.store().settle_due(100).await.unwrap();
+    let mut owners = Vec::new();
+    for key in &keys {
+        let lease = harness.store().read(key).await.unwrap().slot.lease.expect("neither has run out");
+        owners.push(lease.owner.to_string());
+    }
+    owners.sort();
+    assert_eq!(owners, ["anna", "hog"], "room for one");
 }
 
 /// The limit of leases per owner that a harness sets for its store: the default would make law 12 a long test.

@@ -115,6 +115,7 @@ macro_rules! conformance_tests {
             law_10_a_stall_or_a_restart_expires_nobody,
             law_10_a_crash_puts_the_clock_back_by_a_second_at_most,
             law_12_everything_is_bounded,
+            law_12_silence_gives_nothing_to_an_asker_that_is_full,
             a_soft_release_shortens_and_a_resume_brings_back,
             a_handover_needs_the_holder_to_have_been_told,
             lists_are_paged_in_key_order,

@@ -232,8 +232,9 @@ impl<'a> Work<'a> {
 
     fn apply(&mut self, key: &Key, command: &Command) -> Result<Applied, RowError> {
         let before = rows::read_slot(&self.db, key)?;
-        let known = self.known(key, command.lease_id(), command.bidder())?;
+        let mut known = self.known(key, command.lease_id(), command.bidder())?;
         let slot = before.clone().unwrap_or_else(|| Slot::unknown(self.header.counters.seq_floor));
+        known.asker_is_full = slot.asker().map_or(Ok(false), |asker| self.is_full(asker))?;
         let mut changes = Changes::new(self.now, self.header.counters.last_fence);
         let outcome = changes.decide(key, &slot, command, known);
         self.write(before.as_ref(), None, changes)?;
@@ -314,7 +315,7 @@ impl<'a> Work<'a> {
     ) -> Result<Known, RowError> {
         let remembered = lease_id.map_or(Ok(None), |id| self.remembered(key, id))?;
         let owner_is_full = bidder.map_or(Ok(false), |owner| self.is_full(owner))?;
-        Ok(Known { remembered, owner_is_full })
+        Ok(Known { remembered, owner_is_full, ..Known::default() })
     }
 
     fn replace_sum(&mut self, key: &Key, before: Option<&Slot>, after: u64) {

@@ -78,7 +78,7 @@ impl Found {
     pub(super) fn known(&self, now: StoreTime, asked: Option<&LeaseId>) -> Known {
         let own = self.ended.iter().rev().find(|ending| Some(&ending.lease_id) == asked);
         let remembered = own.filter(|ending| ending.at + REMEMBERED > now).map(|ending| ending.because);
-        Known { remembered, owner_is_full: false }
+        Known { remembered, ..Known::default() }
     }
 
     /// What is to be written so that the document says `after`; empty when nothing has changed.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
-use leasehold_core::{Command, JobCommand, Key, Position, Retries, RetryPolicy, Slot, StoreTime};
+use leasehold_core::{Command, JobCommand, Key, Owner, Position, Retries, RetryPolicy, Slot, StoreTime};
 use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -237,9 +237,14 @@ impl Inner {
         slots.sort_by(|(key, slot), (other, other_slot)| {
             (slot.due_at(), key).cmp(&(other_slot.due_at(), other))
         });
+        let mut leases = turn.leases_of_askers(slots.iter().map(|(_, slot)| slot)).await?;
         let mut changes = header.changes();
         for (key, slot) in &slots {
-            changes.decide(key, slot, &Command::Settle, Known::default());
+            let asker_is_full = leases.is_full(slot.asker());
+            changes.decide(key, slot, &Command::Settle, Known { asker_is_full, ..Known::default() });
+            if let Some((_, after)) = changes.slots.last().filter(|(changed, _)| changed == key) {
+                leases.moved(owner_of(slot), owner_of(after));
+            }
         }
         turn.commit(&changes).await?;
         Ok(changes.slots.len())
@@ -249,6 +254,10 @@ impl Inner {
         let found = connect::look(self, sql, params).await?;
         found.into_iter().next().ok_or_else(|| Trouble::bad_row("leasehold.store"))
     }
+}
+
+fn owner_of(slot: &Slot) -> Option<&Owner> {
+    slot.lease.as_ref().map(|lease| &lease.owner)
 }
 
 #[async_trait]

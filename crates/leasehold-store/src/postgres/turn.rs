@@ -22,6 +22,8 @@
 //! them growing when the database is dropped and made anew, or put back to a backup. Two grants of *different* keys at
 //! the same moment may have the same fence: fences are compared within a key.
 
+use std::collections::HashMap;
+
 use leasehold_core::job::{JobCommand, Record};
 use leasehold_core::lease::{Command, LossReason, REMEMBERED};
 use leasehold_core::{Key, LeaseId, Owner, Position, Slot, StoreTime};
@@ -157,7 +159,29 @@ impl Found {
     fn known(&self, inner: &Inner) -> Known {
         let now = self.header.now;
         let remembered = self.ended.filter(|(at, _)| *at + REMEMBERED > now).map(|(_, because)| because);
-        Known { remembered, owner_is_full: self.leases >= i64::from(inner.limits.leases_per_owner) }
+        let owner_is_full = self.leases >= i64::from(inner.limits.leases_per_owner);
+        Known { remembered, owner_is_full, ..Known::default() }
+    }
+}
+
+/// How many leases the askers of pending requests hold, in the course of a transaction.
+pub(super) struct LeasesOfAskers {
+    limit: i64,
+    leases: HashMap<String, i64>,
+}
+
+impl LeasesOfAskers {
+    pub(super) fn is_full(&self, asker: Option<&Owner>) -> bool {
+        asker.is_some_and(|asker| self.leases.get(asker.as_str()).copied().unwrap_or(0) >= self.limit)
+    }
+
+    /// Takes in that a key was one owner's before, and is another's now.
+    pub(super) fn moved(&mut self, before: Option<&Owner>, after: Option<&Owner>) {
+        for (owner, by) in [(before, -1), (after, 1)] {
+            if let Some(owner) = owner {
+                *self.leases.entry(owner.as_str().to_owned()).or_insert(0) += by;
+            }
+        }
     }
 }
 
@@ -171,8 +195,10 @@ impl<'a> Turn<'a> {
     pub(super) async fn apply(inner: &'a Inner, key: &Key, command: &Command) -> TroubleResult<Applied> {
         let turn = Self::new(inner).await?;
         let found = turn.lock_and_read(key, command.lease_id(), command.bidder(), false).await?;
+        let (slot, mut known) = (&found.record.slot, found.known(inner));
+        known.asker_is_full = turn.leases_of_askers([slot]).await?.is_full(slot.asker());
         let mut changes = found.header.changes();
-        let outcome = changes.decide(key, &found.record.slot, command, found.known(inner));
+        let outcome = changes.decide(key, slot, command, known);
         let position = turn.commit(&changes).await?.unwrap_or(found.header.position);
         Ok(Applied { outcome, now: found.header.now, position })
     }
@@ -260,6 +286,25 @@ impl<'a> Turn<'a> {
     fn header(&self, row: &Row) -> TroubleResult<Header> {
         let header = Header::from_row(self.inner, self.sent, row)?;
         if header.is_behind { Err(Trouble::clock_went_back()) } else { Ok(header) }
+    }
+
+    /// How many leases the askers of pending requests hold. It takes a trip of its own, but only where there are requests.
+    pub(super) async fn leases_of_askers(
+        &self,
+        slots: impl IntoIterator<Item = &Slot>,
+    ) -> TroubleResult<LeasesOfAskers> {
+        let limit = i64::from(self.inner.limits.leases_per_owner);
+        let askers: Vec<&str> = slots.into_iter().filter_map(Slot::asker).map(Owner::as_str).collect();
+        if askers.is_empty() {
+            return Ok(LeasesOfAskers { limit, leases: HashMap::new() });
+        }
+        let sql = "SELECT owner, count(*) FROM leasehold.slot WHERE owner = ANY($1) GROUP BY owner";
+        let db = self.connection.get()?;
+        let params: [Param<'_>; 1] = [(&askers, Type::TEXT_ARRAY)];
+        let rows = connect::timely(async { Ok(db.query_typed(sql, &params).await?) }, Phase::Before).await?;
+        let count = |row: &Row| -> TroubleResult<(String, i64)> { Ok((row.try_get(0)?, row.try_get(1)?)) };
+        let leases = rows.iter().map(count).collect::<TroubleResult<_>>()?;
+        Ok(LeasesOfAskers { limit, leases })
     }
 
     /// Runs a statement that locks keys and answers which.
