@@ -4,7 +4,7 @@
 //! offset in the file, anew after each boot. A process that may read another time does not get here (`Clock::differs`).
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +69,8 @@ struct Open {
     limits: Limits,
     /// The epoch of the file when it was last looked at.
     epoch: AtomicU64,
+    /// Whether the log may end in a commit of this process that failed to sync.
+    unclean: AtomicBool,
 }
 
 impl Shared {
@@ -83,7 +85,8 @@ impl Shared {
             file::checkpoint(&db).map_err(|error| file::trouble(path, &error))?;
         }
         let (place, path) = (file::Place::of(path), path.to_owned());
-        Ok(Self(Arc::new(Open { path, db: Mutex::new(db), lock, place, clock, limits, epoch })))
+        let (db, unclean) = (Mutex::new(db), AtomicBool::new(false));
+        Ok(Self(Arc::new(Open { path, db, lock, place, clock, limits, epoch, unclean })))
     }
 
     /// Runs `work` on a thread that may wait for the disk and for other processes.
@@ -95,7 +98,11 @@ impl Shared {
         let worked = tokio::task::spawn_blocking(move || {
             let mut db = open.lock();
             open.place.check()?;
-            work(&open, &mut db).map_err(|error| match error {
+            // As soon as it can be done: what is shown from here on must not change by a crash.
+            open.try_to_begin_anew(&mut db);
+            let worked = work(&open, &mut db);
+            open.try_to_begin_anew(&mut db);
+            worked.map_err(|error| match error {
                 RowError::Replaced => open.lock.replaced(),
                 other => file::row_trouble(&open.path, other),
             })
@@ -122,6 +129,43 @@ impl Open {
         }
         self.epoch.store(known, Ordering::Relaxed);
         false
+    }
+
+    /// Takes note of a commit that failed. If it is unknown what became of it, its frames may be in the log.
+    fn failed(&self, error: rusqlite::Error) -> RowError {
+        if file::trouble(&self.path, &error).retry() == Retry::Unknown {
+            self.unclean.store(true, Ordering::Relaxed);
+        }
+        error.into()
+    }
+
+    /// Begins a new log after a commit that failed to sync: what is left of it would come back after a crash, and what is left
+    /// of several would look like damage. The log is written into the file, and the header begins the new one.
+    fn begin_anew(&self, db: &mut Connection) -> Result<(), RowError> {
+        if !self.unclean.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let is_busy: bool = db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get(0))?;
+        if is_busy {
+            let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+            return Err(rusqlite::Error::SqliteFailure(busy, None).into());
+        }
+        let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let header = rows::read_header(&transaction)?;
+        if !self.may_write(&header) {
+            return Err(RowError::Replaced);
+        }
+        rows::write_header(&transaction, &header)?;
+        transaction.commit()?;
+        self.unclean.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same where reading goes on if it fails. The next command tries again.
+    fn try_to_begin_anew(&self, db: &mut Connection) {
+        if let Err(error) = self.begin_anew(db) {
+            tracing::debug!(?error, path = %self.path.display(), "a new log could not be begun yet");
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
@@ -209,6 +253,15 @@ impl<'a> Work<'a> {
     /// Does `work` in one transaction, which is committed if anything changed.
     fn in_transaction<T>(
         open: &Open,
+        db: &mut Connection,
+        work: impl FnOnce(&mut Work<'_>) -> Result<T, RowError>,
+    ) -> Result<T, RowError> {
+        open.begin_anew(db)?;
+        Work::attempt(open, db, work)
+    }
+
+    fn attempt<T>(
+        open: &Open,
         db: &'a mut Connection,
         work: impl FnOnce(&mut Self) -> Result<T, RowError>,
     ) -> Result<T, RowError> {
@@ -225,7 +278,7 @@ impl<'a> Work<'a> {
             this.tidy()?;
             this.header.clock = now;
             rows::write_header(&this.db, &this.header)?;
-            this.db.commit()?;
+            this.db.commit().map_err(|error| open.failed(error))?;
         }
         Ok(answer)
     }

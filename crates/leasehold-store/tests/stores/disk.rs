@@ -286,11 +286,16 @@ fn a_failed_sync_leaves_it_unknown_and_the_store_recovers_before_it_is_killed() 
     }
 }
 
+/// The mode that a child was told.
+fn mode_part() -> Mode {
+    if part("MODE").unwrap() == "shared" { Mode::Shared } else { Mode::Exclusive }
+}
+
 /// Two leases, one during which syncs fail, and one after that. Tells each fence once it is acknowledged.
 #[test]
 fn child_with_failing_sync() {
     let (Some(path), Some(sign)) = (part("SYNC"), part("NO_SYNC")) else { return };
-    let mode = if part("MODE").unwrap() == "shared" { Mode::Shared } else { Mode::Exclusive };
+    let mode = mode_part();
     let store = Embedded::options().mode(mode).open(path).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let acquire = |id| runtime.block_on(store.apply(&name(id), Command::Acquire(bid("anna", id, HOUR))));
@@ -321,21 +326,28 @@ fn what_failed_to_sync_and_was_seen_undone_stays_undone() {
     // that transaction. Two ways were found to break this, and no test failed: to go on without reading the state, and
     // to read it without beginning a new log. Both times a killed server came back with a lease that it had shown as
     // free.
-    let folder = tempfile::tempdir().unwrap();
-    let Some(library) = shim(folder.path()) else { return };
-    let (path, sign) = (folder.path().join("leases.db"), folder.path().join("no-sync"));
-    let told = [("UNDONE", path.to_str().unwrap()), ("NO_SYNC", sign.to_str().unwrap())];
-    let mut child = Child::start_with("disk::child_that_sees_a_failed_sync_undone", &told, |process| {
-        process.env("LD_PRELOAD", &library);
-    });
-    let seen: usize = child.told("leases").parse().unwrap();
-    child.kill();
-    assert_eq!(seen, 1, "the failed acquire was not carried out");
-    let store = Embedded::open(&path).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let found = runtime.block_on(leases(&store)).unwrap();
-    let found: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
-    assert_eq!(found, [name(0)], "the failed acquire came back");
+    // The processes that share a file did neither.
+    for mode in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(library) = shim(folder.path()) else { return };
+        let (path, sign) = (folder.path().join("leases.db"), folder.path().join("no-sync"));
+        let told = [
+            ("UNDONE", path.to_str().unwrap()),
+            ("NO_SYNC", sign.to_str().unwrap()),
+            ("MODE", mode.as_str()),
+        ];
+        let mut child = Child::start_with("disk::child_that_sees_a_failed_sync_undone", &told, |process| {
+            process.env("LD_PRELOAD", &library);
+        });
+        let seen: usize = child.told("leases").parse().unwrap();
+        child.kill();
+        assert_eq!(seen, 1, "{mode:?}: the failed acquire was not carried out");
+        let store = Embedded::options().mode(mode).open(&path).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let found = runtime.block_on(leases(&store)).unwrap();
+        let found: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(found, [name(0)], "{mode:?}: the failed acquire came back");
+    }
 }
 
 /// One lease, another one during which syncs fail, and then a look at what there is, without writing anything. The clock
@@ -343,7 +355,8 @@ fn what_failed_to_sync_and_was_seen_undone_stays_undone() {
 #[test]
 fn child_that_sees_a_failed_sync_undone() {
     let (Some(path), Some(sign)) = (part("UNDONE"), part("NO_SYNC")) else { return };
-    let store = Embedded::options().clock(Arc::new(ManualClock::default())).open(path).unwrap();
+    let (mode, clock) = (mode_part(), Arc::new(ManualClock::default()));
+    let store = Embedded::options().mode(mode).clock(clock).open(path).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let acquire = |id| runtime.block_on(store.apply(&name(id), Command::Acquire(bid("anna", id, HOUR))));
     assert!(matches!(acquire(0).unwrap().outcome, Outcome::Granted { .. }));
@@ -353,6 +366,53 @@ fn child_that_sees_a_failed_sync_undone() {
     fs::remove_file(&sign).unwrap();
     wait_for("the store to recover", || runtime.block_on(store.now()).ok());
     tell("leases", &runtime.block_on(leases(&store)).unwrap().len().to_string());
+    std::thread::sleep(DEADLINE);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_failed_syncs_leave_in_a_shared_file_is_not_taken_for_damage() {
+    // The log of a file held a long commit that had failed to sync, over its beginning a shorter one that had failed too, and
+    // over the beginning of that a short one that succeeded. After a crash the two remains were taken for commits that damage
+    // had made unreadable, and the file did not open any more.
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = shim(folder.path()) else { return };
+    let (path, sign) = (folder.path().join("leases.db"), folder.path().join("no-sync"));
+    let told = [("REMAINS", path.to_str().unwrap()), ("NO_SYNC", sign.to_str().unwrap())];
+    let mut child = Child::start_with("disk::child_whose_syncs_fail_twice", &told, |process| {
+        process.env("LD_PRELOAD", &library);
+    });
+    let fence: u64 = child.told("fence").parse().unwrap();
+    child.kill();
+    let store = Embedded::options().mode(Mode::Shared).open(&path).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let found = runtime.block_on(store.read(&name(0))).unwrap().slot.lease.unwrap();
+    assert_eq!(found.fence.get(), fence);
+}
+
+/// Many leases that run out in one long commit whose sync fails, an acquire of some length that fails, too, and a renewal
+/// that succeeds. Tells the fence of what was renewed.
+#[test]
+fn child_whose_syncs_fail_twice() {
+    let (Some(path), Some(sign)) = (part("REMAINS"), part("NO_SYNC")) else { return };
+    let clock = Arc::new(ManualClock::default());
+    let store = Embedded::options().mode(Mode::Shared).clock(clock.clone()).open(path).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kept = runtime.block_on(must_acquire(&store, &name(0), &bid("anna", 0, HOUR)));
+    for id in 1..100 {
+        let short = Bid { meta: meta(3_500), ..bid("anna", id, Duration::from_secs(1)) };
+        runtime.block_on(must_acquire(&store, &name(id), &short));
+    }
+    clock.advance(Duration::from_secs(1));
+    fs::write(&sign, "").unwrap();
+    assert_eq!(runtime.block_on(store.settle_due(200)).unwrap_err().retry(), Retry::Unknown);
+    let acquired = runtime.block_on(store.apply(&name(200), Command::Acquire(heavy_bid(200))));
+    assert_eq!(acquired.unwrap_err().retry(), Retry::Unknown);
+    fs::remove_file(&sign).unwrap();
+    let claim = kept.proof().into();
+    let renewed = runtime.block_on(store.apply(&name(0), Command::Renew { claim, ttl: None })).unwrap();
+    assert!(matches!(renewed.outcome, Outcome::Renewed(_)), "{:?}", renewed.outcome);
+    tell("fence", &kept.fence.to_string());
     std::thread::sleep(DEADLINE);
 }
 
