@@ -117,7 +117,7 @@ fn is_door(door: &str) -> bool {
 fn unprintable(text: &str) -> Option<&'static str> {
     if text.chars().any(|c| c.is_control() || is_invisible(c)) {
         Some("control and invisible characters are not allowed")
-    } else if text.trim() != text {
+    } else if text.starts_with(char::is_whitespace) || text.ends_with(char::is_whitespace) {
         Some("it must not begin or end with white space")
     } else {
         None
@@ -515,8 +515,9 @@ impl Borrow<str> for Owner {
 ///
 /// It has no `Display` and no serde on purpose, and its `Debug` hides it: to hand it to its owner, [`LeaseId::reveal`] it.
 /// Comparing two takes the same time wherever they differ, so that a caller cannot guess one piece by piece.
+// Read and written by hand: a page loads this code, and the library's is four times as large.
 #[derive(Clone, Copy)]
-pub struct LeaseId(uuid::Uuid);
+pub struct LeaseId([u8; 16]);
 
 impl PartialEq for LeaseId {
     fn eq(&self, other: &Self) -> bool {
@@ -547,8 +548,11 @@ impl std::hash::Hash for LeaseId {
 
 impl LeaseId {
     /// A lease id from 16 random bytes, which the caller draws: there is no randomness here.
-    pub const fn from_random(bytes: [u8; 16]) -> Self {
-        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    pub const fn from_random(mut bytes: [u8; 16]) -> Self {
+        // The version and the variant of a UUID v4.
+        bytes[6] = bytes[6] & 0x0F | 0x40;
+        bytes[8] = bytes[8] & 0x3F | 0x80;
+        Self(bytes)
     }
 
     /// What a lease id looks like, as a regular expression for those who describe it to others.
@@ -558,38 +562,53 @@ impl LeaseId {
     /// Reads a UUID v4, as [`LeaseId::reveal`] writes it. The error does not repeat the text: it may be somebody's
     /// secret.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let hyphenated = text.len() == uuid::fmt::Hyphenated::LENGTH;
-        match uuid::Uuid::try_parse(text) {
-            Ok(id) if hyphenated && is_random(&id) => Ok(Self(id)),
-            _ => Err(Invalid {
-                what: "lease id",
-                value: "(hidden)".into(),
-                rule: "a lease id is a UUID of version 4".into(),
-                fix: "make one with your language's random UUID function, and keep it secret".into(),
-            }),
-        }
+        digits_of(text).and_then(|digits| Self::from_bytes(digits.to_be_bytes())).ok_or_else(|| Invalid {
+            what: "lease id",
+            value: "(hidden)".into(),
+            rule: "a lease id is a UUID of version 4".into(),
+            fix: "make one with your language's random UUID function, and keep it secret".into(),
+        })
     }
 
     /// The 16 bytes, for a store to keep.
     pub const fn as_bytes(&self) -> &[u8; 16] {
-        self.0.as_bytes()
+        &self.0
     }
 
     /// The id that was kept as these bytes, if they are those of a UUID v4.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
-        let id = uuid::Uuid::from_bytes(bytes);
-        is_random(&id).then_some(Self(id))
+        let id = Self::from_random(bytes);
+        (id.0 == bytes).then_some(id)
     }
 
     /// The secret in the clear. Only for the holder itself and for the store: never for a list, an event or a log.
     pub fn reveal(&self) -> String {
-        self.0.hyphenated().to_string()
+        let mut text = String::with_capacity(36);
+        for (at, byte) in self.0.into_iter().enumerate() {
+            if HYPHENS_BEFORE.contains(&at) {
+                text.push('-');
+            }
+            let digit = |number| char::from_digit(u32::from(number), 16).unwrap_or('0');
+            text.extend([digit(byte / 16), digit(byte % 16)]);
+        }
+        text
     }
 }
 
-/// Whether it is a UUID v4.
-fn is_random(id: &uuid::Uuid) -> bool {
-    id.get_version_num() == 4 && id.get_variant() == uuid::Variant::RFC4122
+/// The bytes of a UUID that have a hyphen before them.
+const HYPHENS_BEFORE: [usize; 4] = [4, 6, 8, 10];
+
+/// The digits of a UUID with its hyphens, whatever it is.
+fn digits_of(text: &str) -> Option<u128> {
+    let mut digits = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        match (at, byte) {
+            (8 | 13 | 18 | 23, b'-') => {}
+            (8 | 13 | 18 | 23, _) => return None,
+            _ => digits = (digits << 4) | u128::from(char::from(byte).to_digit(16)?),
+        }
+    }
+    (text.len() == 36).then_some(digits)
 }
 
 impl fmt::Debug for LeaseId {
@@ -864,6 +883,31 @@ mod tests {
         assert_eq!(LeaseId::parse(&id.reveal()).unwrap(), id);
         assert_eq!(LeaseId::from_bytes(*id.as_bytes()), Some(id));
         assert_eq!(LeaseId::from_bytes([0; 16]), None);
+    }
+
+    #[test]
+    fn a_lease_id_is_a_uuid_of_version_4_with_its_hyphens() {
+        let id = LeaseId::parse("3F1c0b1e-0a00-4fff-Bfff-00000000000a").unwrap();
+        assert_eq!(id.reveal(), "3f1c0b1e-0a00-4fff-bfff-00000000000a");
+        let bytes = [0x3F, 0x1C, 0x0B, 0x1E, 0x0A, 0, 0x4F, 0xFF, 0xBF, 0xFF, 0, 0, 0, 0, 0, 0x0A];
+        assert_eq!(id.as_bytes(), &bytes);
+        assert_eq!(LeaseId::from_random([0xFF; 16]).reveal(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(LeaseId::from_random([0; 16]).reveal(), "00000000-0000-4000-8000-000000000000");
+        for bad in [
+            "",
+            "3f1c0b1e0a004fffbfff00000000000a",
+            "3f1c0b1e-0a00-4fff-bfff-00000000000",
+            "3f1c0b1e-0a00-4fff-bfff-00000000000aa",
+            "3f1c0b1e-0a00-3fff-bfff-00000000000a",
+            "3f1c0b1e-0a00-4fff-cfff-00000000000a",
+            "3f1c0b1e-0a00-4fff-bfff_00000000000a",
+            "3f1c0b1e-0a00-4fff-bfff-00000000000g",
+            "3f1c0b1e-0a00-4fff-bfff-0000000000é",
+            "-3f1c0b1e0a00-4fff-bfff-00000000000a",
+            "{3f1c0b1e-0a00-4fff-bfff-00000000000a}",
+        ] {
+            assert!(LeaseId::parse(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]
