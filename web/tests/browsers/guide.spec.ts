@@ -11,6 +11,14 @@ test('the lines of the package\'s own page are those of the guide', () => {
   expect(firstLines('README.md')).toBe(LINES);
 });
 
+/** Around the lines of the repository's first page: an edit, and what becomes of them. */
+const README = `
+globalThis.app = globalThis.tab = { result: 'open' };
+addEventListener('error', ({ error }) => { globalThis.app.result = error.code ?? String(error); });
+addEventListener('unhandledrejection', ({ reason }) => { globalThis.app.result = reason.code ?? String(reason); });
+const edited = (data) => (data ?? '') + '+';
+`;
+
 describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
   let browser: Browser;
   let server: Awaited<ReturnType<typeof serveGuide>>;
@@ -111,6 +119,27 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
       expect(round, 'Chromium kept the page in none of the rounds').toBeLessThan(8);
     }
   }, 60_000);
+
+  test.skipIf(!isInstalled(kind))('the lines of the repository\'s first page: one tab has it, in the others they throw, and nothing is lost', async () => {
+    const readme = await serveGuide(firstLines('../README.md'), README, 'globalThis.app.result = "saved";');
+    const run = async () => {
+      const tab = await browser.open(readme.page('readme', 'index.html'));
+      const result = await tab.run(async () => {
+        while (globalThis.app.result === 'open') await new Promise((resolve) => { setTimeout(resolve, 10); });
+        return globalThis.app.result;
+      }, null);
+      return { tab, result };
+    };
+    const first = await run();
+    expect([first.result, await inFile(first.tab)]).toEqual(['saved', '+']);
+    const second = await run();
+    expect([second.result, await inFile(first.tab)]).toEqual(['acquire-timeout', '+']);
+    await first.tab.close();
+    const third = await run();
+    expect([third.result, await inFile(third.tab)]).toEqual(['saved', '++']);
+    await Promise.all([second.tab.close(), third.tab.close()]);
+    await readme.remove();
+  });
 
   test.skipIf(!isInstalled(kind))('what a tab could not save is offered to the next one, whatever becomes of the tab', async () => {
     const { a, b } = await two('crashed');

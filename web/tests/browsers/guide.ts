@@ -15,6 +15,8 @@ declare global {
     editor: { text: string; readOnly: boolean; shown: string; drafts: { id: string; path: string; data: string; at: number }[] };
     leasehold: typeof import('../../src/index.js');
     save(): Promise<void>;
+    /** What became of the lines, where they come to an end. */
+    result?: string;
     /** Whether the page came back from the back/forward cache. */
     wasKept: boolean;
     /** What the page asked to be saved or kept, and what became of it. */
@@ -53,15 +55,15 @@ addEventListener('pageshow', (event) => { globalThis.app.wasKept = event.persist
 globalThis.app = globalThis.tab = { editor, leasehold, commits, wasKept: false, save: () => save() };
 `;
 
-/** Serves a page that is made of these lines. */
-export async function serveGuide(lines: string): Promise<TestServer & { remove(): Promise<void> }> {
+/** Serves a page that is made of these lines, with this before them and that after. */
+export async function serveGuide(lines: string, before = EDITOR, after = ''): Promise<TestServer & { remove(): Promise<void> }> {
   const root = mkdtempSync(join(tmpdir(), 'leasehold-guide-'));
   cpSync(join(web, 'dist'), join(root, 'dist'), { recursive: true });
   mkdirSync(join(root, 'away'));
   writeFileSync(join(root, 'away/index.html'), '<!doctype html><title>elsewhere</title>');
   writeFileSync(join(root, 'index.html'), '<!doctype html><meta charset="utf-8"><script type="module" src="./app.js"></script>');
   writeFileSync(join(root, 'package.js'), PACKAGE);
-  writeFileSync(join(root, 'app.js'), EDITOR + lines.replace("'leasehold'", "'./package.js'"));
+  writeFileSync(join(root, 'app.js'), before + lines.replace("'leasehold'", "'./package.js'") + after);
   const server = await TestServer.start({ root });
   return Object.assign(server, {
     remove: async () => {

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: the simulator on fresh seeds for half of the time, then the tests that draw their cases at random
+//! `cargo xtask soak`: the simulator on fresh seeds for half of the time, three tabs at work in real browsers, then the tests that draw their cases at random
 //! or kill processes, and the API with requests that nobody has seen, again and again until time is up.
 //!
 //! It stops at the first failure, because that is what it looks for.
@@ -32,6 +32,9 @@ pub struct Options {
     /// Only the browsers: 10,000 rounds of four tabs in each, 1,000 crashes, a tab hidden for ten minutes; takes hours
     #[arg(long, conflicts_with = "minutes")]
     browsers: bool,
+    /// Only three tabs of the guide's page in each browser, for five minutes; SEED=N in the environment repeats a run
+    #[arg(long, conflicts_with_all = ["minutes", "browsers"])]
+    work: bool,
 }
 
 /// Repeats the tests; answers whether all rounds passed.
@@ -39,9 +42,16 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     if options.browsers {
         return while_alive("the browsers", || web::soak(workspace)).map(|report| report.is_fine());
     }
+    let work = || while_alive("three tabs", || web::soak_work(workspace)).map(|report| report.is_fine());
+    if options.work {
+        return work();
+    }
     let start = Instant::now();
     let time = Duration::from_secs(options.minutes * 60);
     if !while_alive("the simulator", || sim::soak(workspace, options.minutes.div_ceil(2)))? {
+        return Ok(false);
+    }
+    if !work()? {
         return Ok(false);
     }
     for round in 1.. {
