@@ -2,7 +2,7 @@
 // Change those, not this.
 
 /** What a module of WebAssembly must say that these declarations belong to. */
-export const FINGERPRINT = 4160890638;
+export const FINGERPRINT = 704916499;
 
 /** The longest `.lock` that is looked at, in bytes. */
 export const LONGEST_LOCK = 16384;
@@ -104,6 +104,9 @@ export interface Requests {
   /** Looks who has the project. */
   readonly look: {
     readonly call: number;
+  };
+  /** Where does this tab stand? The answer has its `state`. */
+  readonly state: {
   };
   /** Keeps the project for longer. */
   readonly renew: {
@@ -247,6 +250,8 @@ export type OnSilenceWord = 'grant' | 'refuse';
 
 export type SayWord = 'asked' | 'told' | 'refused' | 'withdrawn';
 
+export type StateWord = 'idle' | 'acquire-web' | 'acquire-fallback' | 'backing-off' | 'acquired' | 'renew-scheduling' | 'renewing' | 'releasing' | 'readonly' | 'faulted';
+
 /** Something that the page is to do. */
 export type EffectView =
   /** Request the Web Lock, and report by `webLock`. */
@@ -306,8 +311,6 @@ export type EffectView =
     readonly call: number;
     /** The error. */
     readonly error?: ErrorView;
-    /** Whether the folder failed, and the lease may still be good. */
-    readonly folderFailed: boolean;
   };
 
 /** One thing to be done in the folder. Unless it says otherwise it is reported by `ioDone`; any may be reported by
@@ -533,6 +536,8 @@ export interface Answer {
   readonly timeoutMs?: number;
   /** The version that unsaved content was made from; empty for no file. */
   readonly base?: string;
+  /** Where the tab stands. */
+  readonly state?: StateWord;
   /** Why nothing may be saved. */
   readonly error?: ErrorView;
 }

@@ -75,9 +75,16 @@ export function errorOf(view: ErrorView): ProjectLockError {
 }
 
 /** What is wrong where the package cannot run: a part of it cannot be loaded, or the browser does not allow it. */
-export function unusable(what: string, cause: unknown, operation: Operation = 'acquire') {
-  const [message, said] = [`${operation}: ${what} (${cause})`, String(cause)];
-  return { name: 'LockIrrecoverableError', code: 'fallback-open-failed', retryable: false, operation, message, level: 'error', said } as const;
+export function unusable(
+  what: string, cause: unknown, operation: Operation = 'acquire', name = 'LockIrrecoverableError',
+  code: ProjectLockErrorCode = 'fallback-open-failed', retryable = false,
+) {
+  return { name, code, retryable, operation, message: `${operation}: ${what} (${cause})`, level: 'error', said: `${cause}` } as const;
+}
+
+/** What is wrong where a file could not be written. The rules have no better words than the browser for no space, or no permission. */
+export function unsaved(path: string, cause: unknown) {
+  return unusable(`${path} cannot be written; look at quota and permissions`, cause, 'save', 'LockRenewalError', 'fallback-write-failed', true);
 }
 
 /** The view of an error, which `postMessage` can send. */

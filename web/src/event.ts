@@ -2,9 +2,9 @@
 
 import { projectOf } from './arguments.js';
 import type { DialectsView, ProjectEventView } from './border.js';
-import { errorOf } from './error.js';
+import { errorOf, type ProjectLockError } from './error.js';
 import type {
-  Dialect, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockEventListener, ProjectLockSubscribeOptions, ProjectLockSubscription,
+  Dialect, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockEventListener, ProjectLockLogger, ProjectLockSubscribeOptions, ProjectLockSubscription,
 } from './types.js';
 
 const DIALECTS: readonly Dialect[] = ['lock', 'service', 'autosave'];
@@ -56,6 +56,12 @@ export class ReadonlyListeners {
     const listener = this.#all.get(projectOf(lock));
     if (lock.type === 'lock:readonly-entered' && listener) publishTo(listener, lock);
   }
+}
+
+/** Writes an error to the log, at its level. */
+export function log(logger: ProjectLockLogger | undefined, { lock }: DialectsView): void {
+  if (lock.type !== 'lock:error' || !logger) return;
+  publishTo(({ error }: { error: ProjectLockError }) => logger[error.level](error.message, error), lock);
 }
 
 /** Calls one subscriber. An exception from it does not reach the others; it is reported like any uncaught error. */

@@ -47,8 +47,6 @@ export class ProjectFolder implements Steps {
   #lastSave: Promise<unknown> = Promise.resolve();
   /** The last draft that this tab kept of a file. */
   readonly #drafts = new Map<string, { readonly base: string; readonly name: string }>();
-  /** The first error since the guard was last taken. */
-  failure: unknown;
 
   constructor(root: Directory, path: readonly string[], guarded: boolean) {
     this.#root = root;
@@ -58,11 +56,9 @@ export class ProjectFolder implements Steps {
 
   /** Does a step. */
   async do(step: StepView): Promise<Reply> {
-    if (step.do === 'takeGuard') this.failure = undefined;
     try {
       return await (this as Steps)[step.do](step as never) ?? DONE;
     } catch (error) {
-      this.failure ??= error;
       return ['ioFailed', { said: String(error) }];
     }
   }

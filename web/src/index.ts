@@ -4,13 +4,13 @@
 import type { DialectsView } from './border.js';
 import { ASKED, checkData, claimOf, projectOf } from './arguments.js';
 import { errorOf, unusable } from './error.js';
-import { Listeners, ReadonlyListeners } from './event.js';
+import { Listeners, log, ReadonlyListeners } from './event.js';
 import { fileCalls } from './files.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
-  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
-  ProjectLockSubscription, ProjectLockTakeOverOptions, SomeProject,
+  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockLogger, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions, ProjectLockSubscribeOptions,
+  ProjectLockState, ProjectLockSubscription, ProjectLockTakeOverOptions, SomeProject,
 } from './types.js';
 import { withLock } from './with.js';
 
@@ -26,6 +26,8 @@ export interface InitOptions {
   readonly workerUrl?: string | URL;
   /** The address of leasehold.wasm. */
   readonly wasmUrl?: string | URL;
+  /** Gets the errors of all projects, each at its level: `console`, for example. It can be given at any time. */
+  readonly logger?: ProjectLockLogger;
 }
 
 interface Call {
@@ -82,9 +84,13 @@ export function refuseProjectHandover(options: ProjectLockRefuseOptions): Promis
 }
 
 /** Says who holds the project; null if it is free. */
-export function lookProjectLock(options: SomeProject = {}): Promise<ProjectLockHolder | null> {
-  const { root, lockName } = options;
-  return call('lookProjectLock', { root, lockName });
+export function lookProjectLock(options?: SomeProject): Promise<ProjectLockHolder | null> {
+  return callAbout('lookProjectLock', options);
+}
+
+/** Says where this tab stands. */
+export function readProjectLockState(options?: SomeProject): Promise<ProjectLockState> {
+  return callAbout('readProjectLockState', options);
 }
 
 /** Renews the lease. The package does so automatically. */
@@ -150,9 +156,13 @@ async function acquire(method: Method, options: ProjectLockTakeOverOptions): Pro
 async function giveBack({ lease }: ProjectLockGrant, { reason }: AbortSignal): Promise<never> {
   await releaseProjectLock({ lease }).catch(() => {}); // it is retried in the background
   // By way of a view: a minifier renames the class, and the name of an error is part of the API.
-  const message = 'acquire: the signal was aborted; acquire again';
-  const said = reason;
-  throw errorOf({ name: 'LockAcquisitionError', code: 'web-lock-aborted', retryable: false, operation: 'acquire', level: 'info', message, said });
+  const view = unusable('the signal was aborted; acquire again', reason, 'acquire', 'LockAcquisitionError', 'web-lock-aborted');
+  throw errorOf({ ...view, level: 'info' });
+}
+
+/** Makes a call about a project. */
+function callAbout<T>(method: Method, { root, lockName }: SomeProject = {}): Promise<T> {
+  return call(method, { root, lockName });
 }
 
 /** Makes a call about a lease. */
@@ -225,9 +235,10 @@ function publish(event: DialectsView): void {
   const { type } = event.lock;
   if (type === 'lock:acquired') projects.set(projectOf(event.lock), true);
   if (type === 'lock:released' || type === 'lock:readonly-entered') projects.set(projectOf(event.lock), false);
+  log(places.logger, event);
   listeners.publish(event);
   onReadonly.publish(event);
-  if (type === ASKED) call('told', event.lock).catch(() => {});
+  if (type === ASKED) callAbout('told', event.lock).catch(() => {});
 }
 
 /** The Worker failed: its calls will not be answered, and its leases are over. The next call starts a new one. */
@@ -272,6 +283,6 @@ function watchThePage(): void {
 // The compiler sees to it that the package has what a lock has.
 ({
   acquireProjectLock, renewProjectLock, releaseProjectLock, withProjectLock, takeOverProjectLock, lookProjectLock,
-  requestProjectHandover, refuseProjectHandover,
+  requestProjectHandover, refuseProjectHandover, readProjectLockState,
   readProjectFile, commitProjectFile, keepProjectDraft, listProjectDrafts, discardProjectDraft, subscribeLockEvents,
 }) satisfies ProjectLock;

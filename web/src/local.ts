@@ -3,7 +3,7 @@
 
 import { ASKED } from './arguments.js';
 import type { DialectsView } from './border.js';
-import { Listeners, ReadonlyListeners } from './event.js';
+import { Listeners, log, ReadonlyListeners } from './event.js';
 import { fileCalls } from './files.js';
 import { ProjectLocks, type Surroundings } from './lock.js';
 import type {
@@ -44,6 +44,7 @@ export class LocalProjectLock extends ProjectLocks implements ProjectLock {
   constructor(surroundings: Surroundings) {
     const [listeners, onReadonly] = [new Listeners(), new ReadonlyListeners()];
     super(surroundings, (event: DialectsView) => {
+      log(surroundings.logger, event);
       listeners.publish(event);
       onReadonly.publish(event);
       if (event.lock.type === ASKED) void this.told(event.lock);

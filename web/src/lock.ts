@@ -4,16 +4,16 @@
 
 import { checkData, claimOf, DEFAULT_NAME, DEFAULT_ROOT, projectOf } from './arguments.js';
 import type { Answer, DialectsView, EffectView, HolderView, NewsView, ProjectLeaseView, StepView } from './border.js';
-import { errorOf, ProjectLockError } from './error.js';
+import { errorOf, ProjectLockError, unsaved, unusable } from './error.js';
 import type { FileCall } from './files.js';
 import { ProjectFolder } from './folder.js';
 import { versionOf } from './hash.js';
 import { bytesOf, textOf } from './text.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
-  ProjectDraft, ProjectFile, ProjectFileCommit, ProjectLockAcquireOptions, ProjectLockGrant,
-  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions,
-  ProjectLockTakeOverOptions, ProjectName, SomeProject,
+  Operation, ProjectDraft, ProjectFile, ProjectFileCommit, ProjectLockAcquireOptions, ProjectLockGrant,
+  ProjectLockHandoverOptions, ProjectLockHolder, ProjectLockLease, ProjectLockLogger, ProjectLockRefuseOptions, ProjectLockReleaseOptions, ProjectLockRenewOptions,
+  ProjectLockState, ProjectLockTakeOverOptions, ProjectName, SomeProject,
 } from './types.js';
 import { rules, type Request, type RequestName, type Rules } from './wasm.js';
 
@@ -27,6 +27,8 @@ export interface Surroundings {
   readonly clock?: Clock;
   /** The channel between tabs, or what makes one for each project; null for none. */
   readonly channel?: Channel | ((name: string) => Channel) | null;
+  /** Gets the errors. */
+  readonly logger?: ProjectLockLogger | undefined;
 }
 
 /** The calls of a project lock, with one machine for each folder and lock name. */
@@ -67,6 +69,10 @@ export class ProjectLocks {
 
   async lookProjectLock(options: SomeProject = {}): Promise<ProjectLockHolder | null> {
     return await (await this.#machine(options)).call('look', {}) as ProjectLockHolder | undefined ?? null;
+  }
+
+  async readProjectLockState(options: SomeProject = {}): Promise<ProjectLockState> {
+    return (await this.#machine(options)).send('state', {}).state!;
   }
 
   async renewProjectLock({ lease, extendByMs }: ProjectLockRenewOptions): Promise<ProjectLockLease> {
@@ -153,6 +159,8 @@ class Machine {
   readonly #locks: Locks | null;
   readonly #project: ProjectName;
   readonly #folder: ProjectFolder | null;
+  /** Why there is none. */
+  readonly #why: string;
   #channel: Channel | null = null;
   readonly #publish: (event: DialectsView) => void;
   readonly #calls = new Map<number, Call>();
@@ -167,7 +175,7 @@ class Machine {
   ): Promise<Machine> {
     const around = await lookAround(surroundings);
     const machine = new Machine(await rules(), around, root, lockName, publish);
-    machine.#open(root, lockName, around);
+    machine.#open(root, lockName, around, await owner());
     // After `#open`, which throws for an invalid root: the channel would stay open.
     machine.#listen(around.channel?.(`leasehold:${lockName}:${root}`) ?? null);
     return machine;
@@ -180,13 +188,14 @@ class Machine {
     this.#locks = around.locks;
     this.#project = { root, lockName };
     this.#folder = around.folder && new ProjectFolder(around.folder, root.split('/'), around.guarded);
+    this.#why = around.why;
     this.#publish = publish;
   }
 
-  #open(root: string, lockName: string, { folder, guarded, why }: Around): void {
+  #open(root: string, lockName: string, { folder, guarded, why }: Around, owner: string): void {
     const [seedA, seedB, seedC, seedD] = crypto.getRandomValues(new Uint32Array(4)) as unknown as [number, number, number, number];
     const kind = folder === null ? 'absent' : guarded ? 'guarded' : 'advisory';
-    const { machine = 0 } = this.send('open', { owner: owner(), root, lockName, folder: kind, why, seedA, seedB, seedC, seedD });
+    const { machine = 0 } = this.send('open', { owner, root, lockName, folder: kind, why, seedA, seedB, seedC, seedD });
     this.#number = machine;
     const rules = this.#rules;
     forgotten.register(this, () => { rules(machine, 'close', {}, 0, 0); });
@@ -223,8 +232,8 @@ class Machine {
   }
 
   /** The folder, if there is one. */
-  #files(): ProjectFolder {
-    if (!this.#folder) throw new TypeError('no folder here: save elsewhere, with the fence');
+  #files(operation: Operation = 'look'): ProjectFolder {
+    if (!this.#folder) throw errorOf(unusable('there is no folder here: save elsewhere, with the fence', this.#why, operation));
     return this.#folder;
   }
 
@@ -243,7 +252,7 @@ class Machine {
    * be saved is kept as a draft. */
   async commit({ lease, path, data, base, overwrite = false }: ProjectFileCommit): Promise<{ version: string }> {
     checkData(data);
-    const folder = this.#files();
+    const folder = this.#files('save');
     return folder.inTurn(async () => {
       const bytes = bytesOf(data);
       const version = await versionOf(bytes);
@@ -254,7 +263,8 @@ class Machine {
         await folder.prepare(path, lease.fence, bytes, () => this.call('save', save));
         await folder.dropDraft(path, from);
         return { version };
-      } catch (error) {
+      } catch (cause) {
+        const error = cause instanceof ProjectLockError || cause instanceof TypeError ? cause : errorOf(unsaved(path, cause));
         // A save that may be tried again is still the application's.
         if (error instanceof ProjectLockError && !error.retryable) await this.#keep(path, data, version, from).catch(() => {});
         throw error;
@@ -304,7 +314,7 @@ class Machine {
       case 'emit': return this.#publish(effect.event);
       case 'broadcast': return this.#channel?.postMessage(effect.news);
       case 'settle': return this.#settle(effect.call, effect.error && errorOf(effect.error), effect.lease ?? effect.holder);
-      case 'saved': return this.#saved(effect);
+      case 'saved': return this.#settle(effect.call, effect.error && errorOf(effect.error));
     }
   }
 
@@ -358,12 +368,6 @@ class Machine {
     } catch {
       // It is advice, and another version of the package may send something else.
     }
-  }
-
-  #saved({ call, error, folderFailed }: Extract<EffectView, { do: 'saved' }>): void {
-    // The rules have no better words than the browser for no space, or no permission.
-    const failure = folderFailed && this.#folder?.failure;
-    this.#settle(call, failure instanceof DOMException ? failure : error && errorOf(error));
   }
 
   #settle(call: number, error?: Error, answer?: ProjectLeaseView | HolderView): void {
@@ -446,10 +450,9 @@ function hasAccessHandles(folder: Directory | null): boolean {
   return !isReal || 'createSyncAccessHandle' in (global.FileSystemFileHandle?.prototype ?? {});
 }
 
-/** The owner that `.lock` shows for this tab: a hash (FNV-1a) of its origin, seeded with random numbers. */
-function owner(): string {
-  const parts = crypto.getRandomValues(new Uint32Array(4));
-  const origin = globalThis.location?.origin ?? '';
-  const hash = (start: number) => [...origin].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 0x0100_0193) >>> 0, start);
-  return [...parts].map((part) => hash(part).toString(16).padStart(8, '0')).join('');
+/** The owner that `.lock` shows for this tab: a hash of its origin and of a random id. */
+async function owner(): Promise<string> {
+  // An insecure context has no hashes, and no projects either.
+  if (!crypto.subtle) return 'insecure';
+  return (await versionOf(bytesOf(`${globalThis.location?.origin} ${crypto.randomUUID()}`))).slice(0, 32);
 }

@@ -6,7 +6,7 @@ import type { ErrorView } from './error.js';
 /** The calls that go to the host. */
 export type Method =
   | 'acquireProjectLock' | 'takeOverProjectLock' | 'renewProjectLock' | 'releaseProjectLock' | 'commitProjectFile'
-  | 'requestProjectHandover' | 'refuseProjectHandover' | 'told' | 'lookProjectLock' | 'files' | 'refresh' | 'freeze' | 'resume' | 'show';
+  | 'requestProjectHandover' | 'refuseProjectHandover' | 'told' | 'lookProjectLock' | 'readProjectLockState' | 'files' | 'refresh' | 'freeze' | 'resume' | 'show';
 
 /** From the page. */
 export type ToHost =

@@ -1,6 +1,6 @@
 // The types of the package: what an application passes and gets. No behaviour is in here.
 
-import type { GuaranteeWord, OperationWord, StrategyWord } from './border.js';
+import type { GuaranteeWord, OperationWord, StateWord, StrategyWord } from './border.js';
 import type { ProjectLockError, ProjectLockErrorCode } from './error.js';
 
 /** How the lease was acquired. */
@@ -111,6 +111,16 @@ export interface ProjectLockHandoverOptions extends ProjectLockAcquireOptions {
   readonly countdownMs?: number | undefined;
   /** What the holder's silence means; `refuse` when left out. */
   readonly onSilence?: 'grant' | 'refuse' | undefined;
+}
+
+/** Where a tab stands; `faulted` is what profile `service` calls `readonly`. */
+export type ProjectLockState = StateWord;
+
+/** Gets the errors of a project lock, each at its level. `console` is one. */
+export interface ProjectLockLogger {
+  info(message: string, error: ProjectLockError): void;
+  warn(message: string, error: ProjectLockError): void;
+  error(message: string, error: ProjectLockError): void;
 }
 
 /** How to refuse that. */
@@ -338,6 +348,8 @@ export interface ProjectLock extends ProjectFileCalls {
   refuseProjectHandover(options: ProjectLockRefuseOptions): Promise<void>;
   /** Says who holds the project; null if it is free. */
   lookProjectLock(options?: SomeProject): Promise<ProjectLockHolder | null>;
+  /** Says where this tab stands. */
+  readProjectLockState(options?: SomeProject): Promise<ProjectLockState>;
   /** Replaces a file of the project atomically, if the lease is still valid and nobody has saved the file since this tab read
    * it. Otherwise it rejects, and what was to be saved is kept as a draft. */
   commitProjectFile(commit: ProjectFileCommit): Promise<{ version: string }>;

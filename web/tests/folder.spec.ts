@@ -3,7 +3,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createProjectLock } from '../src/local.js';
 import { MockNavigatorLocks, MockOPFS } from '../src/testing.js';
-import { Tab, codeOf } from './helpers.js';
+import { NO_SPACE, Tab, codeOf } from './helpers.js';
 
 const ONCE = { retryPolicy: { maxAttempts: 1 }, webLockTimeoutMs: 50 };
 
@@ -31,7 +31,7 @@ describe('a write that comes short', () => {
     tab.opfs.fail({ operation: 'write', path, short: 3 });
     tab.opfs.fail({ operation: 'write', path, short: 0 });
     const save = tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'all of it' }));
-    await expect(save).rejects.toMatchObject({ name: 'QuotaExceededError' });
+    await expect(save).rejects.toMatchObject(NO_SPACE);
     expect(tab.opfs.read('project/a')).toBe('old');
     expect(leftBehind(tab.opfs)).toEqual([]);
   });
@@ -89,7 +89,7 @@ describe('what a save was written to', () => {
       const { lease } = await tab.run(tab.lock.acquireProjectLock());
       tab.opfs.fail({ operation, path: `project/.lock.save.${lease.fence}`, error: 'QuotaExceededError' });
       const save = tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'new' }));
-      await expect(save).rejects.toMatchObject({ name: 'QuotaExceededError' });
+      await expect(save).rejects.toMatchObject(NO_SPACE);
       expect(tab.opfs.files().filter((name) => !name.startsWith('project/.lock'))).toEqual([]);
       expect(leftBehind(tab.opfs)).toEqual([]);
     });

@@ -1,5 +1,6 @@
 // A tab of the tests in node: a project lock on the doubles, and what its events were.
 
+import { expect } from 'vitest';
 import { createProjectLock, type Channel, type LocalProjectLock } from '../src/local.js';
 import type { ProjectLockError } from '../src/index.js';
 import type { Dialect, ProjectLockEvents, ProjectLockHolder, ProjectLockLease } from '../src/types.js';
@@ -7,6 +8,11 @@ import { setWasm } from '../src/wasm.js';
 import { EventProbe, FakeClock, MockNavigatorLocks, MockOPFS, settled } from '../src/testing.js';
 
 setWasm(new URL('../dist/leasehold.wasm', import.meta.url));
+
+/** What a save is refused with where there is no space. */
+export const NO_SPACE = {
+  name: 'LockRenewalError', code: 'fallback-write-failed', operation: 'save', retryable: true, cause: expect.stringContaining('QuotaExceededError'),
+};
 
 /** Another tab's record. */
 export const OTHER = '3f1c0b1e-0000-4000-8000-000000000001';

@@ -4,12 +4,12 @@
 import { readFile } from 'node:fs/promises';
 import { describe, expect, test, vi } from 'vitest';
 import {
-  LockConflictError, ProjectLockError, type ProjectLockEvent, type ProjectName,
+  LockConflictError, ProjectLockError, type ProjectLockEvent, type ProjectLockLogger, type ProjectName,
 } from '../src/index.js';
 import { createProjectLock, type Channel } from '../src/local.js';
-import { EventProbe, FakeClock, MockOPFS } from '../src/testing.js';
+import { EventProbe, FakeClock, MockOPFS, settled } from '../src/testing.js';
 import { MockFileHandle } from '../src/testing/opfs.js';
-import { OTHER, Tab, codeOf } from './helpers.js';
+import { NO_SPACE, OTHER, Tab, codeOf } from './helpers.js';
 
 const ONCE = { retryPolicy: { maxAttempts: 1 }, webLockTimeoutMs: 50 };
 
@@ -98,14 +98,14 @@ describe('two tabs', () => {
       expiresAt: lease.acquiredAt + 28_000,
     });
     expect(await two.lock.lookProjectLock({ root: 'free' })).toBeNull();
-    let settled = false;
-    const acquired = two.lock.acquireProjectLock().finally(() => { settled = true; });
+    let isOver = false;
+    const acquired = two.lock.acquireProjectLock().finally(() => { isOver = true; });
     acquired.catch(() => {});
     for (let ms = 0; ms < 250; ms += 50) await one.clock.advance(50);
     expect(two.heard().of('lock:held')).toMatchObject([
       { holder: { owner: lease.owner, label: 'Ann, at the window', fence: lease.fence, since: lease.acquiredAt } },
     ]);
-    expect(settled).toBe(false);
+    expect(isOver).toBe(false);
     const error = await two.run(acquired).catch((thrown: ProjectLockError) => thrown) as ProjectLockError;
     expect(error).toMatchObject({
       code: 'acquire-timeout', holder: { fence: lease.fence, label: 'Ann, at the window' }, cause: { holder: { fence: lease.fence } },
@@ -154,9 +154,36 @@ describe('two tabs', () => {
     const { lease: taken } = await other.run(other.lock.takeOverProjectLock({ seen: lease.fence, reason: 'I know better' }));
     expect(taken.fence).toBeGreaterThan(lease.fence);
     const save = tab.lock.commitProjectFile({ lease, path: 'current.json', data: 'stale' });
-    expect(await codeOf(tab.run(save))).toBe('lease-stale');
+    await expect(tab.run(save)).rejects.toMatchObject({ code: 'lease-stale', operation: 'save', holder: { fence: taken.fence, owner: taken.owner } });
     expect(tab.opfs.read('project/current.json')).toBeNull();
-    expect(tab.heard().of('lock:readonly-entered')).toHaveLength(1);
+    expect(tab.heard().of('lock:readonly-entered')).toMatchObject([{ lastError: { holder: { fence: taken.fence } } }]);
+  });
+
+  // The holder had lost its project to a call that said that it was aborted.
+  test('a take-over that is aborted takes nothing, or says that it did', async () => {
+    let [before, after] = [0, 0];
+    for (let steps = 0; after < 5; steps += 1) {
+      const tab = new Tab();
+      const other = new Tab({ beside: tab });
+      const { lease } = await tab.run(tab.lock.acquireProjectLock());
+      await other.lock.readProjectLockState(); // its machine is open from here on
+      const abort = new AbortController();
+      const taking = other.lock.takeOverProjectLock({ signal: abort.signal });
+      const came = taking.then(({ lease }) => lease.fence, (error) => error.code);
+      for (let step = 0; step < steps; step += 1) await Promise.resolve();
+      abort.abort();
+      const answer = await other.run(came);
+      const saved = await codeOf(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' })));
+      if (answer === 'web-lock-aborted') {
+        before += 1;
+        expect(saved, `aborted after ${steps} turns`).toBe('none');
+      } else {
+        after += 1;
+        expect(answer).toBeGreaterThan(lease.fence);
+        expect(saved).toBe('lease-stale');
+      }
+    }
+    expect(before).toBeGreaterThan(5);
   });
 
   test('a holder hears of a take-over over the channel, and looks', async () => {
@@ -346,7 +373,7 @@ describe('saves', () => {
     await tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'old' }));
     tab.opfs.fail({ operation: 'write', path: `project/.lock.save.${lease.fence}`, error: 'QuotaExceededError' });
     const save = tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'new' }));
-    await expect(save).rejects.toMatchObject({ name: 'QuotaExceededError' });
+    await expect(save).rejects.toMatchObject(NO_SPACE);
     expect(tab.opfs.read('project/a')).toBe('old');
     expect(tab.heard().of('lock:readonly-entered')).toEqual([]);
   });
@@ -489,6 +516,40 @@ describe('a crash', () => {
   });
 });
 
+test('the state is readable at any time', async () => {
+  const tab = new Tab();
+  const state = (of = tab) => of.lock.readProjectLockState();
+  expect(await state()).toBe('idle');
+  const acquiring = tab.lock.acquireProjectLock();
+  await tab.lock.lookProjectLock();
+  const { lease } = await acquiring;
+  expect(await state()).toBe('acquired');
+  const other = new Tab({ beside: tab });
+  const refused = other.lock.acquireProjectLock({ ...ONCE, profile: 'service' }).catch(() => {});
+  await settled();
+  expect(await state(other)).toBe('acquire-web');
+  await other.run(refused);
+  expect(await state(other)).toBe('faulted');
+  expect(await other.lock.readProjectLockState({ root: 'another' })).toBe('idle');
+  await tab.run(tab.lock.releaseProjectLock({ lease }));
+  expect(await state()).toBe('idle');
+});
+
+test('a logger gets every error at its level', async () => {
+  const logged: unknown[] = [];
+  const logger = Object.fromEntries(['info', 'warn', 'error'].map((level) => [level, (message: string, error: ProjectLockError) => {
+    logged.push([level, error.code]);
+    expect(message).toBe(error.message);
+  }])) as unknown as ProjectLockLogger;
+  const tab = new Tab();
+  await tab.run(tab.lock.acquireProjectLock());
+  const lock = createProjectLock({ locks: tab.locks.tab(), folder: tab.opfs.tab().root, clock: tab.clock, channel: null, logger });
+  await tab.run(lock.acquireProjectLock(ONCE)).catch(() => {});
+  const aborted = AbortSignal.abort();
+  await tab.run(lock.acquireProjectLock({ signal: aborted })).catch(() => {});
+  expect(logged).toEqual([['warn', 'acquire-denied'], ['warn', 'fallback-conflict'], ['info', 'web-lock-aborted']]);
+});
+
 describe('a browser that is short of something', () => {
   test('no folder: the Web Lock alone is a lease, and says so', async () => {
     const tab = new Tab({ folder: false });
@@ -496,7 +557,10 @@ describe('a browser that is short of something', () => {
     expect(lease).toMatchObject({ guarantee: 'tab-exclusive', strategy: 'web-lock' });
     const other = new Tab({ beside: tab, folder: false });
     expect(await codeOf(other.run(other.lock.acquireProjectLock(ONCE)))).toBe('acquire-timeout');
-    await expect(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' }))).rejects.toThrow(/no folder/);
+    // It was a TypeError, as if an argument had been wrong.
+    await expect(tab.run(tab.lock.commitProjectFile({ lease, path: 'a', data: 'a' }))).rejects.toMatchObject({
+      name: 'LockIrrecoverableError', code: 'fallback-open-failed', operation: 'save', message: expect.stringContaining('no folder'), cause: 'no-folder',
+    });
     await tab.run(tab.lock.releaseProjectLock({ lease }));
     await expect(other.run(other.lock.acquireProjectLock(ONCE))).resolves.toBeDefined();
   });

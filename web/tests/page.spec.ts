@@ -293,6 +293,16 @@ describe('init', () => {
     expect([worker().url, worker().told[0]]).toEqual(['/worker.js', { wasmUrl: 'https://app.test/rules.wasm' }]);
   });
 
+  test('takes a logger at any time, which gets every error at its level', () => {
+    const warn = vi.fn();
+    void page.acquireProjectLock();
+    page.init({ logger: { ...console, warn } });
+    const error = { ...LAST, level: 'warn' };
+    worker().says({ event: { lock: { type: 'lock:error', ...named(), operation: 'renew', error, retryable: false } } });
+    worker().says(readonly());
+    expect(warn.mock.calls).toEqual([['gone', expect.objectContaining({ code: 'lease-stale', level: 'warn' })]]);
+  });
+
   test('comes before the first call, and may be repeated', () => {
     page.init({ workerUrl: '/worker.js' });
     void page.acquireProjectLock();

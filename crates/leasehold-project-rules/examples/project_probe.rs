@@ -20,7 +20,12 @@ pub extern "C" fn probe(now: u64, seed: u8) -> u64 {
 fn run(now: u64, seed: u8) -> Option<u64> {
     let now = Now::both(now);
     let owner = Owner::parse("probe").ok()?;
-    let mut lock = ProjectLock::new(Surroundings { owner, folder: Folder::Guarded, seed: [seed; 16] });
+    let mut lock = ProjectLock::new(Surroundings {
+        owner,
+        root: "project".into(),
+        folder: Folder::Guarded,
+        seed: [seed; 16],
+    });
     lock.acquire(CallId(1), &Options::parse(&Wanted::default()).ok()?, now);
     let project = wire::ProjectName::default();
     let mut told = 0;

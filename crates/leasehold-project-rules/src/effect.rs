@@ -275,6 +275,8 @@ impl ReleaseReason {
 pub struct Surroundings {
     /// Who this tab is, as `.lock` shows it: a hash of origin and tab.
     pub owner: Owner,
+    /// Where the project is, for leases to say.
+    pub root: Arc<str>,
     /// What kind of folder there is.
     pub folder: Folder,
     /// 16 random bytes, from which lease ids are made.

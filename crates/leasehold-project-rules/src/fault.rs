@@ -350,7 +350,7 @@ impl Fault {
             Self::CannotRead => {
                 "project/.lock cannot be read; it is tried again, and replaced once it is stale"
             }
-            Self::CannotWrite => "project/.lock cannot be written; look at quota and permissions",
+            Self::CannotWrite => "the project folder cannot be written; look at quota and permissions",
             Self::RenewFailed => {
                 "the lease could not be renewed; it is tried again, twice in a row is read-only"
             }

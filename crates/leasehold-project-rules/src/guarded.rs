@@ -131,6 +131,8 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Whether some clock is wrong.
     pub skewed: bool,
+    /// Who has the project instead, where a lease is lost.
+    pub holder: Option<Box<Holder>>,
 }
 
 /// What a guarded section comes to.
@@ -265,7 +267,7 @@ impl Verdict {
     }
 
     fn without_steps(outcome: Outcome) -> Self {
-        Self { steps: Vec::new(), outcome, skewed: false }
+        Self { steps: Vec::new(), outcome, skewed: false, holder: None }
     }
 }
 
@@ -417,7 +419,9 @@ impl<'a> Deciding<'a> {
     }
 
     fn verdict(&self, steps: Vec<IoStep>, outcome: Outcome) -> Verdict {
-        Verdict { steps, outcome, skewed: self.skewed }
+        let instead = self.slot.live(self.context.now).filter(|_| outcome == Outcome::Lost(Loss::Replaced));
+        let holder = instead.map(|lease| Box::new(Holder::of(lease)));
+        Verdict { steps, outcome, skewed: self.skewed, holder }
     }
 }
 

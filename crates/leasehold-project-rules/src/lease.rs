@@ -1,5 +1,7 @@
 //! A lease on a project, as its holder sees it. Plain data, made by the machine alone.
 
+use std::sync::Arc;
+
 use leasehold_core::name::{Fence, LeaseId, Owner};
 use leasehold_core::time::{StoreTime, Ttl};
 
@@ -14,6 +16,8 @@ pub struct ProjectLease {
     pub lease_id: LeaseId,
     /// Who holds it.
     pub owner: Owner,
+    /// Where the project is: a path below the browser's private files, or on disk.
+    pub root: Arc<str>,
     /// Larger than that of every earlier lease on the folder; every save is checked against it.
     pub fence: Fence,
     /// When it was granted, by the wall clock.

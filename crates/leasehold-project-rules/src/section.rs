@@ -1,7 +1,6 @@
 //! A guarded section as a machine over primitive IO: it says the next step, is given what came of it, and knows what to do
 //! when a step fails. Disk, browser, simulators and tests all drive this one. It does no IO and reads no clock.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use leasehold_core::backoff::Backoff;
@@ -10,7 +9,7 @@ use leasehold_core::time::{HolderTime, StoreTime, whole_millis};
 
 use super::clock::Now;
 use super::effect::{CallId, IoError, IoKind};
-use super::guarded::{self, Action, Found, LockFile, Loss, Outcome, Probe};
+use super::guarded::{self, Action, Found, Holder, LockFile, Loss, Outcome, Probe};
 use super::record::Record;
 use super::version::{Expected, Version};
 
@@ -111,6 +110,8 @@ pub struct Conclusion {
     pub skewed: bool,
     /// Whether a file has another version than expected.
     pub changed: bool,
+    /// Who has the project instead, where a lease is lost.
+    pub holder: Option<Box<Holder>>,
 }
 
 /// One guarded section, from taking the guard to letting it go.
@@ -148,7 +149,7 @@ pub struct Section {
     last_fence: Option<u64>,
     lock: LockFile,
     /// The steps that were decided and not taken yet.
-    plan: VecDeque<IoStep>,
+    plan: Vec<IoStep>,
     /// The held file that they are about.
     held: Option<Fence>,
     /// The files whose versions are compared: the one that is saved, or all that an acquiring tab knows.
@@ -189,7 +190,7 @@ impl Section {
             patience: None,
             last_fence: None,
             lock: LockFile::Missing,
-            plan: VecDeque::new(),
+            plan: Vec::new(),
             held: None,
             files: Vec::new(),
             result: None,
@@ -211,7 +212,7 @@ impl Section {
             At::ReadingGuard => Some(IoStep::ReadGuard),
             At::ReadingLock { .. } | At::LettingGo(_) => Some(IoStep::ReadLock),
             At::Probing(fence) => Some(IoStep::ProbeHeld(fence)),
-            At::Acting { .. } => self.plan.front().cloned(),
+            At::Acting { .. } => self.plan.first().cloned(),
             At::DroppingGuard => Some(IoStep::DropGuard),
             At::WaitingForGuard { .. } | At::Over => None,
         }
@@ -269,14 +270,26 @@ impl Section {
     /// Calls a save off that was decided and not made: the holder's own deadline has passed while it waited for the guard.
     /// Answers whether there was one.
     pub fn call_off_save(&mut self) -> bool {
-        let is_next = matches!(self.plan.front(), Some(IoStep::Save(_)));
+        let is_next = matches!(self.plan.first(), Some(IoStep::Save(_)));
         if is_next {
             self.plan.clear();
             let outcome = Outcome::Lost(Loss::Expired);
-            self.result = Some(Ok(Conclusion { outcome, skewed: false, changed: false }));
+            self.result = Some(Ok(Conclusion { outcome, skewed: false, changed: false, holder: None }));
             self.go_on(true);
         }
         is_next
+    }
+
+    /// Makes a take-over an acquire, which takes nothing from a holder. Answers whether it is one now: once the steps of a
+    /// take-over have begun, it is too late.
+    pub fn call_off_force(&mut self) -> bool {
+        let Action::TakeOver { bid, .. } = &self.action else { return true };
+        let has_begun =
+            matches!(self.at, At::Acting { .. } | At::LettingGo(_) | At::DroppingGuard | At::Over);
+        if !has_begun {
+            self.action = Action::Acquire(bid.clone());
+        }
+        !has_begun
     }
 
     fn guard_is_busy(&mut self, now: Now) {
@@ -308,25 +321,25 @@ impl Section {
     fn decide(&mut self, probe: Probe, guarded: bool, now: StoreTime) {
         let lock = std::mem::replace(&mut self.lock, LockFile::Missing);
         let found = Found { lock, last_fence: self.last_fence };
-        let verdict = guarded::decide(&self.action, &found, probe, now);
+        let mut verdict = guarded::decide(&self.action, &found, probe, now);
         self.held = verdict.held();
-        self.plan = verdict.steps.into();
+        self.plan = std::mem::take(&mut verdict.steps);
         self.plan_comparisons(&verdict.outcome);
-        let conclusion = Conclusion { outcome: verdict.outcome, skewed: verdict.skewed, changed: false };
-        self.result = Some(Ok(conclusion));
+        let guarded::Verdict { outcome, skewed, holder, .. } = verdict;
+        self.result = Some(Ok(Conclusion { outcome, skewed, changed: false, holder }));
         self.go_on(guarded);
     }
 
     fn plan_comparisons(&mut self, outcome: &Outcome) {
         let is_granted = matches!(outcome, Outcome::Granted(_));
         if is_granted && !self.files.is_empty() {
-            self.plan.push_back(IoStep::DropGuard);
+            self.plan.push(IoStep::DropGuard);
         }
         for file in std::mem::take(&mut self.files) {
             match outcome {
                 // Before the file is swapped, under the same guard.
-                Outcome::Saved => self.plan.push_front(IoStep::ReadVersion(file)),
-                _ if is_granted => self.plan.push_back(IoStep::ReadVersion(file)),
+                Outcome::Saved => self.plan.insert(0, IoStep::ReadVersion(file)),
+                _ if is_granted => self.plan.push(IoStep::ReadVersion(file)),
                 _ => {}
             }
         }
@@ -348,7 +361,7 @@ impl Section {
 
     /// A step of the plan was taken, or failed.
     fn acted(&mut self, reply: IoReply, guarded: bool) {
-        match (self.plan.pop_front(), reply) {
+        match (take_first(&mut self.plan), reply) {
             (Some(_), IoReply::Done) | (None, _) => self.go_on(guarded),
             (Some(IoStep::ReadVersion(expected)), reply)
                 // Not being able to look takes nothing from a lock that was granted.
@@ -362,7 +375,7 @@ impl Section {
                 self.fail(IoKind::Read, reply, guarded);
             }
             (Some(step), _) if step.may_fail() => {
-                if let (IoStep::OpenHeld(_), Some(IoStep::WriteLock(record))) = (step, self.plan.front_mut())
+                if let (IoStep::OpenHeld(_), Some(IoStep::WriteLock(record))) = (step, self.plan.first_mut())
                 {
                     record.held = false;
                 }
@@ -383,7 +396,7 @@ impl Section {
             IoReply::Lock(lock) => lock.may_name(fence),
             _ => true,
         };
-        self.plan.push_back(if may_be_named { IoStep::DropHeld(fence) } else { IoStep::CloseHeld(fence) });
+        self.plan.push(if may_be_named { IoStep::DropHeld(fence) } else { IoStep::CloseHeld(fence) });
         self.go_on(true);
     }
 
@@ -400,6 +413,11 @@ impl Section {
             (true, false) => At::Over,
         };
     }
+}
+
+/// Takes the first of a few. (A `VecDeque` would be more code for a page to load.)
+pub(crate) fn take_first<T>(all: &mut Vec<T>) -> Option<T> {
+    (!all.is_empty()).then(|| all.remove(0))
 }
 
 const BUSY: &str = "another tab or program has had .lock.guard for 2 s, and seems to have been stopped; let it go on, or end it";

@@ -37,6 +37,9 @@ pub type StrategyWord = &'static str;
 /// A word of [`Guarantee::WORDS`](crate::Guarantee::WORDS).
 pub type GuaranteeWord = &'static str;
 
+/// A word of [`State::WORDS`](crate::State::WORDS), or `faulted` in profile `service`.
+pub type StateWord = &'static str;
+
 /// A word of [`Say::WORDS`](crate::Say::WORDS).
 pub type SayWord = &'static str;
 
@@ -118,8 +121,6 @@ shape! {
             call: u32,
             /// The error.
             error: Option<ErrorOf<'a>>,
-            /// Whether the folder failed, and the lease may still be good.
-            folder_failed: bool,
         },
     }
 }
@@ -158,7 +159,7 @@ impl<'a> EffectView<'a> {
                         Some(ErrorOf(Cow::Owned(error.told(Operation::Save, profile))))
                     }
                 };
-                Self::Saved { call: call.0, error, folder_failed: matches!(saved, Err(NotSaved::Folder(_))) }
+                Self::Saved { call: call.0, error }
             }
         }
     }
@@ -436,7 +437,6 @@ shape! {
 impl<'a> ProjectLeaseView<'a> {
     /// A lease on this project.
     pub fn new(lease: &'a ProjectLease, project: &'a ProjectName) -> Self {
-        let ProjectName { root, lock_name } = project;
         Self {
             lease_id: lease.lease_id,
             owner: lease.owner.as_str(),
@@ -449,8 +449,8 @@ impl<'a> ProjectLeaseView<'a> {
             via_fallback: lease.via_fallback,
             fence: lease.fence.get(),
             guarantee: lease.guarantee.as_str(),
-            root,
-            lock_name,
+            root: &lease.root,
+            lock_name: &project.lock_name,
         }
     }
 }

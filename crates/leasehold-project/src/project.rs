@@ -125,7 +125,9 @@ impl Project {
         let refused = |said: io::Error| OpenError::Folder { path: path.clone(), said };
         let mut seed = [0; 16];
         getrandom::fill(&mut seed).map_err(|error| refused(io::Error::other(error.to_string())))?;
-        let driver = Driver::new(folder, SystemClock, Surroundings { owner, folder: Kind::Guarded, seed });
+        let root = path.to_string_lossy().into();
+        let surroundings = Surroundings { owner, root, folder: Kind::Guarded, seed };
+        let driver = Driver::new(folder, SystemClock, surroundings);
         let (orders, inbox) = mpsc::channel();
         let keeper = thread::Builder::new().name("leasehold-project".into());
         keeper.spawn(move || keep(driver, &inbox)).map_err(refused)?;

@@ -307,7 +307,8 @@ impl FakeProject {
             inside.programs
         };
         let owner = Owner::parse(owner).unwrap_or_else(|_| unnamed());
-        let surroundings = Surroundings { owner, folder: Kind::Guarded, seed: [number; 16] };
+        let surroundings =
+            Surroundings { owner, root: "project".into(), folder: Kind::Guarded, seed: [number; 16] };
         Self { driver: Driver::new(opened, folder.clock.clone(), surroundings), events: Vec::new() }
     }
 

@@ -259,7 +259,8 @@ impl World {
         let auto_resume = (at == 0 || self.random.chance(500)).then_some(true);
         let reentrant = self.random.chance(100);
         let owner = Owner::parse(&format!("tab-{at}-{life}")).unwrap_or_else(|_| unreachable!("a name"));
-        let mut machine = ProjectLock::new(Surroundings { owner, folder: Folder::Guarded, seed });
+        let mut machine =
+            ProjectLock::new(Surroundings { owner, root: "project".into(), folder: Folder::Guarded, seed });
         machine.saw(PATH, version(self.file));
         Tab {
             machine,

@@ -101,6 +101,8 @@ requests! {
     RefuseHandover { lease_id: &'a str, reason: Option<&'a str> }
     /// Looks who has the project.
     Look { call: u32 }
+    /// Where does this tab stand? The answer has its `state`.
+    State {}
     /// Keeps the project for longer.
     Renew { call: u32, lease_id: &'a str, extend_by_ms: Option<f64> }
     /// Gives the project back.

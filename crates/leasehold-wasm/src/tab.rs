@@ -13,7 +13,7 @@ use leasehold_project_rules::options::{ask, lease_time, release_reason};
 use leasehold_project_rules::record::{Content, read_guard};
 use leasehold_project_rules::root::check_save;
 use leasehold_project_rules::wire::json::Json;
-use leasehold_project_rules::wire::{EffectList, ProjectName};
+use leasehold_project_rules::wire::{EffectList, ProjectName, StateWord};
 use leasehold_project_rules::{
     Ask, Base, CallId, Clock, Folder, IoReply, News, Now, Options, Profile, ProjectLock, ProjectLockError,
     Root, Save, Surroundings, Ticket, Version, Wanted, WebLock, shape,
@@ -126,6 +126,11 @@ impl Machine {
                 self.lock.refuse_handover(id(lease_id)?, reason_of(reason)?, now);
             }
             Request::Look { call } => self.lock.look_at(CallId(call), now),
+            Request::State {} => {
+                // A tab that was asleep finds out.
+                self.lock.handle_timeout(now);
+                return Ok(Answer { state: Some(self.lock.state_word()), ..Answer::default() });
+            }
             Request::Abort { call } => self.lock.abort(CallId(call), now),
             Request::Refresh {} => self.lock.refresh(now),
             Request::Claim { lease_id, fence, path } => {
@@ -214,7 +219,8 @@ fn surroundings(request: &Request<'_>) -> Result<(Surroundings, ProjectName), Wr
     };
     let seed =
         [seed_a, seed_b, seed_c, seed_d].iter().fold(0, |seed, part| (seed << 32) | u128::from(**part));
-    Ok((Surroundings { owner, folder, seed: seed.to_le_bytes() }, project))
+    let root = project.root.as_str().into();
+    Ok((Surroundings { owner, root, folder, seed: seed.to_le_bytes() }, project))
 }
 
 /// What came of a step.
@@ -303,6 +309,8 @@ shape! {
         pub timeout_ms: Option<u64>,
         /// The version that unsaved content was made from; empty for no file.
         pub base: Option<String>,
+        /// Where the tab stands.
+        pub state: Option<StateWord>,
         /// Why nothing may be saved.
         pub error: Option<ProjectLockError>,
     }
@@ -451,7 +459,8 @@ mod tests {
         let (answer, steps) = run(&mut tab, answer, 7);
         assert_eq!(steps, ["takeGuard", "readGuard", "readLock", "dropGuard"], "and no save");
         let saved = effect(&answer, "saved");
-        assert_eq!((&saved["error"]["code"], &saved["folderFailed"]), (&"lease-stale".into(), &false.into()));
+        let error = &saved["error"];
+        assert_eq!((&error["code"], &error["operation"]), (&"lease-stale".into(), &"save".into()));
         effect(&answer, "emit");
     }
 

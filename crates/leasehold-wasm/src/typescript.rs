@@ -6,7 +6,7 @@ use leasehold_project_rules::record::{LONGEST, Members};
 use leasehold_project_rules::root::file;
 use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
-use leasehold_project_rules::{Guarantee, Operation, Say, Strategy};
+use leasehold_project_rules::{Guarantee, Operation, Say, State, Strategy};
 
 use crate::border::{ANSWERS, FINGERPRINT, REQUESTS};
 use crate::fields::{Field, FieldTable, Kind};
@@ -52,7 +52,7 @@ pub fn typescript() -> String {
 }
 
 /// The lists of words that answers choose from.
-fn unions() -> [(&'static str, Vec<String>); 6] {
+fn unions() -> [(&'static str, Vec<String>); 7] {
     let mut codes: Vec<_> =
         TABLE.iter().flat_map(|row| [Some(row.autosave), row.service]).flatten().map(quoted).collect();
     codes.sort_unstable();
@@ -64,6 +64,7 @@ fn unions() -> [(&'static str, Vec<String>); 6] {
         ("GuaranteeWord", all(&Guarantee::WORDS)),
         ("OnSilenceWord", all(&ON_SILENCE)),
         ("SayWord", all(&Say::WORDS)),
+        ("StateWord", all(&State::WORDS).into_iter().chain([quoted("faulted")]).collect()),
     ]
 }
 

@@ -500,11 +500,18 @@ impl ProjectLock {
             _ => return,
         };
         let Some(at) = acquiring.calls.iter().position(|waiting| *waiting == call) else { return };
-        acquiring.calls.swap_remove(at);
         if acquiring.taker == Some(call) {
-            // A section that is under way may still take it over: it was asked for when that began.
+            if let Step::Guarded { ticket, forced, .. } = &mut acquiring.step {
+                if !self.out.sections.call_off_force(*ticket) {
+                    // The project is being taken from its holder: to say that it was not would be wrong. The call is answered
+                    // with the lease, as if the abort had come a moment later.
+                    return;
+                }
+                *forced = false;
+            }
             (acquiring.taker, acquiring.take_over) = (None, None);
         }
+        acquiring.calls.swap_remove(at);
         acquiring.depth = acquiring.depth.saturating_sub(1).max(1);
         let error = acquiring.error(Fault::Aborted);
         if acquiring.calls.is_empty()

@@ -10,7 +10,7 @@ use crate::clock::Now;
 use crate::effect::{CallId, Effect, Folder, News, State, Ticket, WebLock};
 use crate::event::{Attempt, Event, Reason, Warning};
 use crate::fault::{Fault, Operation, ProjectLockError};
-use crate::guarded::{Action, Grant, Outcome};
+use crate::guarded::{Action, Grant, Holder, Outcome};
 use crate::lease::{Guarantee, ProjectLease, Settled};
 use crate::options::{Options, RENEW_RETRY, Strategy, heartbeat_of, usable};
 
@@ -136,6 +136,7 @@ impl ProjectLock {
         let lease = ProjectLease {
             lease_id: grant.lease_id,
             owner: self.owner(),
+            root: self.surroundings.root.clone(),
             fence: grant.fence,
             acquired_at: grant.at,
             expires_at: grant.at,
@@ -233,13 +234,13 @@ impl ProjectLock {
         holding.renewal.step = Step::Running { ticket, sent: now };
     }
 
-    pub(super) fn renewed(&mut self, outcome: Outcome, now: Now) {
+    pub(super) fn renewed(&mut self, outcome: Outcome, holder: Option<Box<Holder>>, now: Now) {
         let Phase::Holding(holding) = &self.phase else { return };
         let Step::Running { sent, .. } = holding.renewal.step else { return };
         let (shown, _) = holding.ttls();
         match outcome {
             Outcome::Renewed(grant) => self.keep(shown, &grant, sent, now),
-            Outcome::Lost(loss) => self.lose_by(loss, now),
+            Outcome::Lost(loss) => self.lose_by(loss, holder, now),
             Outcome::Newer { version } => self.lose_to_newer(version, now),
             Outcome::Unreadable { said } => self.renewal_failed(&said, now),
             _ => self.renewal_failed("the folder gave an answer that makes no sense", now),

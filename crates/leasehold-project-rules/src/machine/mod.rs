@@ -11,7 +11,6 @@ mod release;
 mod save;
 mod sections;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use acquire::{Acquiring, Wish};
@@ -32,11 +31,11 @@ use super::effect::{
 };
 use super::event::{Attempt, Event, Reason, Warning};
 use super::fault::{Fault, Operation, ProjectLockError};
-use super::guarded::{Action, Loss, Outcome};
+use super::guarded::{Action, Holder, Loss, Outcome};
 use super::joined;
 use super::lease::{Answer, ProjectLease, Settled};
 use super::options::{Options, Profile};
-use super::section::{Conclusion, IoReply};
+use super::section::{Conclusion, IoReply, take_first};
 
 /// How long after its deadline a holder notices that only if nothing of it ran: it was frozen, or its machine slept.
 const OVERSLEPT: Duration = Duration::from_secs(1);
@@ -183,7 +182,8 @@ impl ProjectLock {
         self.want(Wish { call, options: *options, take_over: Some((seen, reason)) }, now);
     }
 
-    /// The caller's signal was aborted. An acquire that is under way ends here; a lease that was got already stays.
+    /// The caller's signal was aborted. An acquire that is under way ends here; a lease that was got already stays, and a
+    /// take-over that has begun to write is answered with its lease.
     pub fn abort(&mut self, call: CallId, now: Now) {
         self.wake(now);
         if !self.withdraw_asking(Some(call)) {
@@ -253,7 +253,7 @@ impl ProjectLock {
     /// What a guarded section came to.
     fn handle_guarded(&mut self, ticket: Ticket, conclusion: Conclusion, now: Now) {
         self.expire(now);
-        let Conclusion { outcome, skewed, changed } = conclusion;
+        let Conclusion { outcome, skewed, changed, holder } = conclusion;
         if let Some(call) = self.take_look(ticket) {
             return self.answer_look(call, outcome);
         }
@@ -271,7 +271,7 @@ impl ProjectLock {
                 self.acquired(outcome, changed, now);
             }
             Phase::Acquiring(acquiring) if acquiring.looks(ticket) => self.looked_who_holds(&outcome),
-            Phase::Holding(holding) if holding.runs(ticket) => self.renewed(outcome, now),
+            Phase::Holding(holding) if holding.runs(ticket) => self.renewed(outcome, holder, now),
             Phase::Releasing(releasing) if releasing.runs(ticket) => self.released(outcome, now),
             Phase::Readonly(readonly) if readonly.looks(ticket) => self.looked(outcome, changed, now),
             // Granted to a call that was given up in the meantime.
@@ -321,13 +321,13 @@ impl ProjectLock {
     }
 
     /// What a save's own check in the guarded section came to.
-    fn handle_commit(&mut self, claim: Proof, outcome: &Outcome, now: Now) {
+    fn handle_commit(&mut self, claim: Proof, outcome: &Outcome, holder: Option<Box<Holder>>, now: Now) {
         self.expire(now);
         if self.lease().is_none_or(|lease| claim_of(lease) != claim) {
             return;
         }
         match outcome {
-            Outcome::Lost(loss) => self.lose_by(*loss, now),
+            Outcome::Lost(loss) => self.lose_by(*loss, holder, now),
             Outcome::Newer { version } => self.lose_to_newer(*version, now),
             _ => {}
         }
@@ -411,7 +411,7 @@ impl ProjectLock {
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.out.effects.pop_front();
+        let effect = take_first(&mut self.out.effects);
         effect.or_else(|| self.out.sections.poll_step(self.frozen).map(Effect::Io))
     }
 
@@ -468,7 +468,8 @@ impl ProjectLock {
         self.enter_readonly(reason, error, Some(lease.lease_id), &options, now);
     }
 
-    fn lose_by(&mut self, loss: Loss, now: Now) {
+    /// To this holder, if there is one by now.
+    fn lose_by(&mut self, loss: Loss, holder: Option<Box<Holder>>, now: Now) {
         let Phase::Holding(holding) = &self.phase else { return };
         let (fault, reason) = match loss {
             Loss::Expired => (Fault::Expired, Reason::RenewFailed),
@@ -479,7 +480,7 @@ impl ProjectLock {
             Some(why) if loss == Loss::Replaced => error.said(why.as_str()),
             _ => error,
         };
-        self.lose(error, reason, now);
+        self.lose(ProjectLockError { holder, ..error }, reason, now);
     }
 
     fn lose_to_newer(&mut self, version: u64, now: Now) {
@@ -554,14 +555,14 @@ fn millis(duration: Duration) -> String {
 /// What is to be done, in order.
 #[derive(Clone, Debug, Default)]
 struct Out {
-    effects: VecDeque<Effect>,
+    effects: Vec<Effect>,
     sections: Sections,
     tickets: u32,
 }
 
 impl Out {
     fn push(&mut self, effect: Effect) {
-        self.effects.push_back(effect);
+        self.effects.push(effect);
     }
 
     fn ticket(&mut self) -> Ticket {

@@ -67,8 +67,8 @@ impl ProjectLock {
             Ok(Conclusion { outcome: Outcome::Unreadable { said }, .. }) => {
                 Err(NotSaved::Folder(IoError { kind: IoKind::Read, said }))
             }
-            Ok(Conclusion { outcome, .. }) => {
-                self.handle_commit(claim, &outcome, now);
+            Ok(Conclusion { outcome, holder, .. }) => {
+                self.handle_commit(claim, &outcome, holder, now);
                 Err(NotSaved::Lost(self.why_lost(claim, was_ours)))
             }
             Err(error) => {
@@ -81,11 +81,14 @@ impl ProjectLock {
 
     /// What a save is refused with: how its lease was lost, if that was noticed just now.
     fn why_lost(&self, claim: Proof, was_ours: bool) -> ProjectLockError {
+        let stale = ProjectLockError::new(Fault::Stale, Operation::Save, self.profile);
         match &self.over {
-            Some((known, Over::Lost(error))) if was_ours && *known == claim.lease_id => {
-                ProjectLockError { operation: Operation::Save, ..error.clone() }
+            Some((known, Over::Lost(error))) if *known == claim.lease_id => {
+                let error = error.clone();
+                let of = if was_ours { error } else { ProjectLockError { holder: error.holder, ..stale } };
+                ProjectLockError { operation: Operation::Save, ..of }
             }
-            _ => ProjectLockError::new(Fault::Stale, Operation::Save, self.profile),
+            _ => stale,
         }
     }
 }

@@ -1,8 +1,6 @@
 //! The guarded sections of one tab: one at a time, in the order in which they were asked for. What is wanted of each, and
 //! what it comes to, is the rest of the machine's; how each goes is [`Section`]'s.
 
-use std::collections::VecDeque;
-
 use leasehold_core::lease::Proof;
 use leasehold_core::time::HolderTime;
 
@@ -10,7 +8,7 @@ use super::{ProjectLock, stir};
 use crate::clock::Now;
 use crate::effect::{CallId, IoError, Save, Ticket};
 use crate::guarded::Action;
-use crate::section::{Conclusion, IoReply, IoStep, Section};
+use crate::section::{Conclusion, IoReply, IoStep, Section, take_first};
 use crate::version::{Version, Versions};
 
 /// What a section is for.
@@ -28,7 +26,7 @@ pub(super) enum Purpose {
 /// The section that is under way, and those that wait for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sections {
-    waiting: VecDeque<(Purpose, Action)>,
+    waiting: Vec<(Purpose, Action)>,
     current: Option<(Purpose, Section)>,
     /// Whether the step of the current one was polled, and not answered yet.
     is_out: bool,
@@ -44,7 +42,7 @@ impl Sections {
     }
 
     pub(super) fn push(&mut self, purpose: Purpose, action: Action) {
-        self.waiting.push_back((purpose, action));
+        self.waiting.push((purpose, action));
     }
 
     /// Forgets a section that waits for its turn, or for the guard.
@@ -52,6 +50,21 @@ impl Sections {
         let is_it = |purpose: &Purpose| matches!(purpose, Purpose::Machine(waits) if *waits == ticket);
         self.waiting.retain(|(purpose, _)| !is_it(purpose));
         self.current.take_if(|(purpose, section)| is_it(purpose) && section.poll_timeout().is_some());
+    }
+
+    /// Takes the force out of a section that waits, or has not begun to write. Answers whether none is left.
+    pub(super) fn call_off_force(&mut self, ticket: Ticket) -> bool {
+        for (purpose, action) in &mut self.waiting {
+            if let (Purpose::Machine(waits), Action::TakeOver { bid, .. }) = (purpose, &*action)
+                && *waits == ticket
+            {
+                *action = Action::Acquire(bid.clone());
+            }
+        }
+        match &mut self.current {
+            Some((Purpose::Machine(runs), section)) if *runs == ticket => section.call_off_force(),
+            _ => true,
+        }
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -64,7 +77,7 @@ impl Sections {
             if frozen {
                 return None;
             }
-            let (purpose, action) = self.waiting.pop_front()?;
+            let (purpose, action) = take_first(&mut self.waiting)?;
             self.begin(purpose, action);
         }
         let (_, section) = self.current.as_ref().filter(|_| !self.is_out)?;

@@ -390,6 +390,50 @@ fn a_take_over_that_was_aborted_leaves_no_force_behind() {
     assert!(world.holds(0));
 }
 
+/// A take-over was aborted inside its guarded section. Its caller heard so, and the holder had lost the project all the same.
+#[test]
+fn a_take_over_that_is_aborted_takes_nothing_or_is_answered_with_its_lease() {
+    let (mut aborted, mut granted) = (0, 0);
+    for steps in 0..15 {
+        let mut world = World::new(&[Web::Unsupported, Web::Unsupported]);
+        world.acquire(0, &autosave());
+        let (before, now) = (world.lease(0), world.time());
+        world.tabs[1].machine.take_over(CallId(100), &autosave(), None, Reason::default(), now);
+        (0..steps).for_each(|_| world.step(1));
+        world.tabs[1].machine.abort(CallId(100), now);
+        world.settle();
+        if world.tabs[1].answers[&100].is_ok() {
+            granted += 1;
+            assert!(world.holds(1) && !world.holds(0), "{steps}");
+        } else {
+            aborted += 1;
+            assert_eq!(world.code(1, 100), "web-lock-aborted");
+            world.renew(0);
+            assert!(world.holds(0) && !world.holds(1), "{steps}");
+            assert_eq!(
+                (world.folder.record().fence, world.folder.held.len()),
+                (Some(before.fence), 1),
+                "{steps}"
+            );
+        }
+    }
+    assert!(aborted > 4 && granted > 3, "{aborted} and {granted}");
+}
+
+/// A holder that was taken over knew that it had lost the project, and not to whom.
+#[test]
+fn a_lease_that_is_stale_says_who_has_the_project() {
+    let mut world = World::new(&[Web::Unsupported, Web::Unsupported]);
+    world.acquire(0, &autosave());
+    let claim = world.claim(0);
+    world.tab(1, |machine, call, now| machine.take_over(call, &autosave(), None, Reason::default(), now));
+    let save = world.save(0, claim, "1", Base::Overwrite);
+    let Some(Err(NotSaved::Lost(error))) = world.tabs[0].saved.get(&save) else { panic!("it was saved") };
+    let holder = error.holder.as_ref().expect("a holder");
+    assert_eq!((error.code(), holder.fence), ("lease-stale", world.lease(1).fence));
+    assert_eq!(holder.owner.as_str(), "tab-1");
+}
+
 /// A page that was about to be frozen released its lease under the guard. In 3 of 60 freezes it was stopped with the guard in
 /// its hands, and nobody got the project for as long as it was frozen.
 #[test]

@@ -96,6 +96,7 @@ impl Tab {
         Self {
             machine: ProjectLock::new(Surroundings {
                 owner: Owner::parse(&format!("tab-{at}")).unwrap(),
+                root: "project".into(),
                 folder: folder.clone(),
                 seed: [u8::try_from(at).unwrap() + 1 + 16 * life; 16],
             }),
@@ -255,6 +256,13 @@ impl World {
         self.lives += 1;
         let web = self.tabs[tab].web;
         self.tabs[tab] = Tab::new(tab, self.lives, web, &folder);
+    }
+
+    /// Does the next thing that the machine of a tab wants.
+    pub fn step(&mut self, tab: usize) {
+        if let Some(effect) = self.tabs[tab].machine.poll_effect() {
+            self.perform(tab, effect);
+        }
     }
 
     /// Does what the machines want until they want nothing more.

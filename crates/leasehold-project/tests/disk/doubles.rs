@@ -142,7 +142,7 @@ fn a_release_that_waits_for_the_guard_is_finished() {
     let folder = MockFolder::new();
     let clock = BusyUntilWaitedFor { clock: folder.clock().clone(), other: Mutex::new(folder.open()) };
     let owner = Owner::parse("program").unwrap();
-    let surroundings = Surroundings { owner, folder: Kind::Guarded, seed: [1; 16] };
+    let surroundings = Surroundings { owner, root: "project".into(), folder: Kind::Guarded, seed: [1; 16] };
     let mut driver = Driver::new(folder.open(), clock, surroundings);
     driver.acquire(&Options { strategy: Strategy::FileLock, ..Options::default() });
     let lease_id = driver.lease().expect("a lease").lease_id;

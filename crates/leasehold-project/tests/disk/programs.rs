@@ -41,6 +41,24 @@ fn one_program_edits_and_the_others_know_it() {
     assert_eq!(fs::read(place.path().join("plan.json")).unwrap(), b"{\"rooms\": 4}");
 }
 
+#[test]
+fn leases_and_events_name_their_folder() {
+    let top = tempfile::tempdir().unwrap();
+    for name in ["house", "garden"] {
+        let place = top.path().join(name);
+        fs::create_dir(&place).unwrap();
+        let project = Project::open(&place).unwrap();
+        let events = project.subscribe();
+        let guard = project.acquire(once()).unwrap();
+        assert_eq!(Path::new(&*guard.lease().root), project.path());
+        let acquired = events.try_iter().find_map(|event| match event {
+            Event::Acquired { lease, .. } => Some(lease),
+            _ => None,
+        });
+        assert_eq!(acquired.as_ref(), Some(guard.lease()));
+    }
+}
+
 /// *AutoSave* 8: whatever the lock does, it touches its own files and the file that is saved, and nothing else. Among the others
 /// are names that look like its own.
 #[test]
