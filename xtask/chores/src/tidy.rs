@@ -9,6 +9,7 @@ mod shape;
 mod text;
 mod tree;
 mod voice;
+mod worst_days;
 
 use std::path::Path;
 
@@ -42,6 +43,7 @@ const RULES: &[Rule] = &[
     map::routes_read_or_change,
     map::dependencies_point_one_way,
     links::links_lead_somewhere,
+    worst_days::worst_days_name_tests,
 ];
 
 /// Checks every rule.

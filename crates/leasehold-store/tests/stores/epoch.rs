@@ -290,3 +290,26 @@ async fn a_file_that_was_deleted_is_not_made_anew_while_others_have_it_open() {
     let _ = fs::remove_file(beside(&path, "-wal"));
     open(&path, Mode::Shared, &clock).unwrap();
 }
+
+#[tokio::test]
+async fn fences_begin_at_the_wall_clock_however_often_the_file_is_deleted() {
+    for mode in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        let mut last = 0;
+        for round in 1..=3 {
+            let began = unix_millis();
+            let store = Embedded::options().mode(mode).open(&path).unwrap();
+            let lease = must_acquire(&store, &key("plan"), &bid("anna", round, TTL)).await;
+            assert!(
+                lease.fence.0 > last && lease.fence.0 >= began,
+                "{mode:?}: {last}, then {}",
+                lease.fence.0
+            );
+            last = lease.fence.0;
+            drop(store);
+            fs::remove_dir_all(folder.path()).unwrap();
+            fs::create_dir(folder.path()).unwrap();
+        }
+    }
+}
