@@ -302,11 +302,11 @@ async fn fences_begin_at_the_wall_clock_however_often_the_file_is_deleted() {
             let store = Embedded::options().mode(mode).open(&path).unwrap();
             let lease = must_acquire(&store, &key("plan"), &bid("anna", round, TTL)).await;
             assert!(
-                lease.fence.0 > last && lease.fence.0 >= began,
+                lease.fence.get() > last && lease.fence.get() >= began,
                 "{mode:?}: {last}, then {}",
-                lease.fence.0
+                lease.fence.get()
             );
-            last = lease.fence.0;
+            last = lease.fence.get();
             drop(store);
             fs::remove_dir_all(folder.path()).unwrap();
             fs::create_dir(folder.path()).unwrap();
