@@ -156,6 +156,8 @@ pub struct JobGranted {
     pub payload: Json,
 }
 
+// It repeats three members of `JobState`: serde reads a flattened struct through a form of its own, in which numbers have lost
+// their digits.
 /// A job that was not acquired.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
