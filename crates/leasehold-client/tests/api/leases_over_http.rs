@@ -1,15 +1,13 @@
 //! The guard of a program's lease on a server: the same keeper as on a store, with a TTL of the program's own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold_client::{AcquireOptions, Attempt, Error, Guard, LeaseId, LeaseName, Leasehold, Lost, http};
-use leasehold_store::faulty::{Fault, Faulty};
-use leasehold_store::random::Random;
-use leasehold_store::{Embedded, Memory};
+use leasehold_client::{AcquireOptions, Attempt, Error, Guard, LeaseId, LeaseName, Leasehold, http};
+use leasehold_store::Embedded;
 use tokio::time::{Instant, timeout};
 
+use crate::over_http::{cut_off_it_stops_first, under_faults_no_two_hold};
 use crate::proxy::Proxy;
 use crate::server::{TestServer, client};
 
@@ -65,57 +63,12 @@ async fn it_is_renewed_in_the_background_and_two_of_one_owner_exclude_each_other
 
 #[tokio::test]
 async fn law_08_a_program_that_is_cut_off_stops_before_the_server_lets_others_in() {
-    let server = TestServer::start().await;
-    let proxy = Proxy::to(server.address).await;
-    let anna = Leasehold::connect(client(proxy.address, "anna"));
-    let ben = server.leasehold("ben");
-    let lease = acquire(&anna, for_2_s()).await;
-    let lost = lease.lost();
-    let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
-    proxy.cut();
-    let next = timeout(SOON, acquire(&ben, for_2_s())).await.expect("it never ran out");
-    let next_at = Instant::now();
-    let (why, lost_at) = timeout(SOON, lost).await.expect("it believes for ever").unwrap();
-    assert_eq!(why, Lost::Deadline);
-    assert!(lost_at < next_at && next.fence() > lease.fence(), "another was faster than the deadline");
+    cut_off_it_stops_first(KEY, for_2_s()).await;
 }
 
-/// A server whose store fails: it answers with 503, or not at all, to what it has done or not.
 #[tokio::test]
 async fn seeded_faults_never_leave_two_programs() {
-    let mut random = Random::new(11);
-    let store = Faulty::new(Arc::new(Memory::new()), move |_| match random.between(0, 20) {
-        0 => Fault::Refuse,
-        1 => Fault::LoseAnswer,
-        2..4 => Fault::Delay(Duration::from_millis(random.between(0, 400))),
-        _ => Fault::None,
-    });
-    let server = TestServer::on(Arc::new(store), 3).await;
-    let inside = Arc::new(AtomicU32::new(0));
-    let mut rivals = tokio::task::JoinSet::new();
-    for rival in ["anna", "ben", "cora"] {
-        let (leasehold, inside) = (server.leasehold(rival), inside.clone());
-        rivals.spawn(async move {
-            let mut held = 0;
-            for _ in 0..2 {
-                let options = AcquireOptions::new().ttl(Duration::from_secs(3));
-                let Ok(lease) = leasehold.acquire(KEY, options).await else { continue };
-                held += 1;
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                for _ in 0..10 {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    if !lease.is_held() {
-                        break;
-                    }
-                }
-                inside.fetch_sub(1, Ordering::SeqCst);
-                let _ = lease.release().await;
-            }
-            held
-        });
-    }
-    let held = timeout(Duration::from_secs(90), rivals.join_all()).await.expect("a program is stuck");
-    assert!(held.iter().sum::<i32>() >= 3, "{held:?}");
+    under_faults_no_two_hold(11, KEY, AcquireOptions::new().ttl(Duration::from_secs(3))).await;
 }
 
 #[tokio::test]

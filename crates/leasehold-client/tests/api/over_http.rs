@@ -154,19 +154,24 @@ async fn many_waiters_all_get_their_turn() {
 
 #[tokio::test]
 async fn law_08_a_holder_that_is_cut_off_stops_before_the_server_lets_others_in() {
+    cut_off_it_stops_first(KEY, AcquireOptions::new()).await;
+}
+
+/// A holder of 2 s is cut off, and stops before the next one gets the key.
+pub(crate) async fn cut_off_it_stops_first(key: &str, options: AcquireOptions) {
     let server = TestServer::with_ttl(2).await;
     let proxy = Proxy::to(server.address).await;
     let anna = Leasehold::connect(client(proxy.address, "anna"));
     let ben = server.leasehold("ben");
-    let lease = acquire(&anna).await;
+    let lease = anna.acquire(key, options.clone()).await.unwrap();
     let lost = lease.lost();
     let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
     proxy.cut();
-    let next = timeout(SOON, acquire(&ben)).await.expect("it never ran out");
+    let next = timeout(SOON, ben.acquire(key, options)).await.expect("it never ran out").unwrap();
     let next_at = Instant::now();
     let (why, lost_at) = timeout(SOON, lost).await.expect("it believes for ever").unwrap();
     assert_eq!(why, Lost::Deadline);
-    assert!(lost_at < next_at && next.fence() > lease.fence(), "somebody else was faster than the news");
+    assert!(lost_at < next_at && next.fence() > lease.fence(), "another was faster than the deadline");
 }
 
 #[tokio::test]
@@ -200,10 +205,14 @@ async fn a_network_that_fails_for_a_moment_costs_no_lease() {
     lease.release().await.unwrap();
 }
 
-/// A server whose store fails: it answers with 503, or not at all, to what it has done or not.
 #[tokio::test]
 async fn seeded_faults_never_leave_two_holders() {
-    let mut random = Random::new(7);
+    under_faults_no_two_hold(7, KEY, AcquireOptions::new()).await;
+}
+
+/// A server whose store fails: it answers with 503, or not at all, to what it has done or not.
+pub(crate) async fn under_faults_no_two_hold(seed: u64, key: &'static str, options: AcquireOptions) {
+    let mut random = Random::new(seed);
     let store = Faulty::new(Arc::new(Memory::new()), move |_| match random.between(0, 20) {
         0 => Fault::Refuse,
         1 => Fault::LoseAnswer,
@@ -214,11 +223,11 @@ async fn seeded_faults_never_leave_two_holders() {
     let inside = Arc::new(AtomicU32::new(0));
     let mut rivals = tokio::task::JoinSet::new();
     for rival in ["anna", "ben", "cora"] {
-        let (leasehold, inside) = (server.leasehold(rival), inside.clone());
+        let (leasehold, inside, options) = (server.leasehold(rival), inside.clone(), options.clone());
         rivals.spawn(async move {
             let mut held = 0;
             for _ in 0..2 {
-                let Ok(lease) = leasehold.acquire(KEY, AcquireOptions::new()).await else { continue };
+                let Ok(lease) = leasehold.acquire(key, options.clone()).await else { continue };
                 held += 1;
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
                 // It works in small steps, and looks before each.
@@ -234,7 +243,7 @@ async fn seeded_faults_never_leave_two_holders() {
             held
         });
     }
-    let held = timeout(Duration::from_secs(60), rivals.join_all()).await.expect("somebody is stuck");
+    let held = timeout(Duration::from_secs(60), rivals.join_all()).await.expect("a rival is stuck");
     assert!(held.iter().sum::<i32>() >= 3, "{held:?}");
 }
 
