@@ -3,21 +3,23 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use leasehold_client::HttpClient;
+use leasehold_client::{HttpClient, LeaseName};
 use leasehold_core::Key;
 use leasehold_core::wire::LeaseView;
-use leasehold_core::wire::documents::{LockState, LockView};
+use leasehold_core::wire::documents::{Held, LockState, LockView};
 use leasehold_store::{Range, embedded};
 use serde_json::json;
 
 use crate::Ending;
 use crate::connection::{Connection, variable};
 use crate::out::{Out, duration, one_line};
+use crate::serve::WrongUsage;
 use crate::store::file_of;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what begins like this: keys such as `run/` in a file, names of documents on a server.
+    /// Only what begins like this: keys such as `run/` in a file, names of documents on a server; there, `run/NAME` is the
+    /// one lease of that name.
     #[arg(default_value = "")]
     prefix: String,
     /// The file to list, unless a server is named [env: LEASEHOLD_STORE] [default: leases.db]
@@ -90,9 +92,28 @@ fn read_file(prefix: &str, file: &Path) -> Result<Vec<LeaseView>> {
 }
 
 fn list_server(args: &Args, out: &Out) -> Result<Ending> {
+    if let Some(name) = args.prefix.strip_prefix(LeaseName::DOOR) {
+        return show_lease(args, name, out);
+    }
     let locks = args.connection.run(async |client| read_server(&args.prefix, &client).await)?;
     let header = ["DOCUMENT", "HOLDER", "FENCE", "HELD FOR", "EXPIRES IN", "NOTE"];
     show(out, &json!(locks), &header, locks.iter().filter_map(lock_row).collect());
+    Ok(Ending::Done)
+}
+
+/// Shows the lease of a program: a server does not list those.
+fn show_lease(args: &Args, name: &str, out: &Out) -> Result<Ending> {
+    let name = LeaseName::parse(name).map_err(|_| {
+        WrongUsage("a server lists no leases of programs; name a single one, such as `run/nightly`".into())
+    })?;
+    let state = args.connection.run(async |client| Ok(client.lease(&name).await?))?;
+    let row = |held: &Held| {
+        let note = if held.same_user { "yours" } else { "" };
+        let (who, left) = (one_line(&held.holder.name), duration(held.expires_in_ms));
+        vec![name.key().to_string(), who, held.fence.to_string(), left, note.to_owned()]
+    };
+    let header = ["KEY", "HOLDER", "FENCE", "EXPIRES IN", "NOTE"];
+    show(out, &json!(state), &header, state.held.iter().map(row).collect());
     Ok(Ending::Done)
 }
 

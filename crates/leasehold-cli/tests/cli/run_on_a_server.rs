@@ -77,6 +77,13 @@ fn the_other_one_is_told_who_has_it_and_the_exit_code_goes_through() {
         two.err
     );
     assert!(!folder.path().join("ran").exists());
+    let look = server.run_as("user-b", &["ls", "run/nightly"]);
+    assert!(look.out.contains("run/nightly") && look.out.contains("machine-7"), "{}{}", look.out, look.err);
+    let json = server.run_as("user-a", &["ls", "run/nightly", "--json"]).json();
+    assert_eq!((&json["name"], &json["held"]["same_user"]), (&"nightly".into(), &true.into()), "{json}");
+    assert_eq!(server.run_as("user-b", &["ls", "run/weekly"]).out, "✓ no leases");
+    let all = server.run_as("user-b", &["ls", "run/"]);
+    assert_eq!((all.code, all.err.contains("name a single one")), (2, true), "{}", all.err);
     let code = server.run_as("user-b", &["run", "weekly", "--", "sh", "-c", "exit 7"]).code;
     assert_eq!(code, 7);
 }
