@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::postgres_server;
 use crate::run::{alive, guardian_of, overlap, read, wait_for, wait_until_gone, worker, working};
-use crate::support::{DEV, Holder, Run, Server, Talker, code_of, command, run};
+use crate::support::{DEV, Holder, Run, Server, Talker, code_of, command, run, skipped};
 
 /// A line of the README that begins like this.
 fn line_of_the_readme(start: &str) -> String {
@@ -44,6 +44,33 @@ fn the_lines_of_the_readme_work_in_an_empty_folder() {
         (0, "run/nightly-report is mine", ""),
         "{script}"
     );
+}
+
+/// The script of the guide, exactly as it is printed there.
+#[test]
+fn the_script_of_the_guide_acquires_renews_and_releases() {
+    let folder = tempfile::tempdir().unwrap();
+    if Command::new("curl").arg("--version").output().is_err() {
+        return skipped("the script of docs/leases.md, because curl is not installed");
+    }
+    let server = Server::start(&folder, DEV);
+    let guide = include_str!("../../../../docs/leases.md");
+    let script = guide.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let run = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(folder.path());
+        shell.env("LEASEHOLD_URL", server.url()).env("LEASEHOLD_TOKEN", server.token("user-a").unwrap());
+        Run::of(&mut shell)
+    };
+    let ran = run();
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    let renewed: Value = serde_json::from_str(&read(&folder.path().join("renewed.json"))).unwrap();
+    assert_eq!((&ran.json()["fence"], &renewed["ttl_seconds"]), (&renewed["fence"], &60.into()), "{renewed}");
+    assert_eq!(server.run_as("user-a", &["ls", "run/nightly-report"]).out, "✓ no leases");
+    // While another has it, it ends as `leasehold run` would.
+    let hold = ["run", "nightly-report", "--", "sh", "-c", "echo acquired; exec sleep 1000"];
+    let _other = Holder::of(&mut server.command_as("user-b", &hold));
+    assert_eq!(run().code, 75);
 }
 
 #[test]
