@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use leasehold_core::time::whole_millis;
 use leasehold_project::{
-    Cancel, Clock, Event, Fault, Holder, IoKind, Options, Outcome, Owner, Project, ProjectGuard,
-    ProjectLockError, Reason, SystemClock, label_text,
+    Cancel, Cause, Clock, Event, Fault, HandoverRequest, Holder, IoKind, OnSilence, Options, Outcome, Owner,
+    Project, ProjectGuard, ProjectLockError, Reason, SystemClock, label_text,
 };
 use serde_json::{Value, json};
 
@@ -54,6 +54,15 @@ pub(crate) struct LockArgs {
     /// How long to wait while another holder has it.
     #[arg(long, value_name = "DURATION", value_parser = duration_arg, default_value = "0s")]
     wait: Duration,
+    /// Ask the holder to save and hand it over, with this much time to answer.
+    #[arg(long, value_name = "DURATION", value_parser = duration_arg, conflicts_with = "wait")]
+    ask: Option<Duration>,
+    /// Why you ask, for the holder.
+    #[arg(long, requires = "ask")]
+    reason: Option<Reason>,
+    /// Take it over if the holder was told and does not answer.
+    #[arg(long, requires = "ask")]
+    silence_grants: bool,
 }
 
 #[derive(clap::Args)]
@@ -94,7 +103,11 @@ async fn lock(args: &LockArgs, out: &Out) -> Result<Ending> {
     let cancel = Cancel::new();
     let mut acquiring = {
         let (project, options, cancel) = (project.clone(), patient(args.wait), cancel.clone());
-        tokio::task::spawn_blocking(move || project.acquire_unless(options, &cancel))
+        let request = request(args);
+        tokio::task::spawn_blocking(move || match request {
+            Some(request) => project.request_handover(options, request, &cancel),
+            None => project.acquire_unless(options, &cancel),
+        })
     };
     let acquired = tokio::select! {
         acquired = &mut acquiring => acquired?,
@@ -121,10 +134,20 @@ fn open(folder: &Path, owner: Option<&Owner>) -> Result<Project> {
     })
 }
 
+/// What to ask the holder, if it is to be asked.
+fn request(args: &LockArgs) -> Option<HandoverRequest> {
+    let on_silence = if args.silence_grants { OnSilence::Grant } else { OnSilence::Refuse };
+    let reason = args.reason.clone().unwrap_or_default();
+    args.ask.map(|countdown| HandoverRequest { reason, countdown, on_silence })
+}
+
 /// Why it is not to be had: a look at the folder says more than an error that was passed on.
 fn refused(args: &LockArgs, project: &Project, error: ProjectLockError, out: &Out) -> Result<Ending> {
     match look(project)? {
-        Outcome::Held(other) if error.fault == Fault::Exhausted => Ok(tell_held(args, &other, out)),
+        Outcome::Held(other) if error.fault == Fault::Exhausted => Ok(tell_held(args, &other, None, out)),
+        Outcome::Held(other) if error.fault == Fault::Conflict => {
+            Ok(tell_held(args, &other, Some(&error), out))
+        }
         _ => Err(error.into()),
     }
 }
@@ -158,10 +181,21 @@ async fn hold(
     }
     let start = Instant::now();
     let holding = out.spinner(format!("holding {folder}"));
-    let lost = tokio::task::spawn_blocking(move || wait_for_loss(&events));
-    let lost = tokio::select! {
-        lost = lost => lost?,
-        _ = signals.next() => None,
+    let mut events = events;
+    let lost = loop {
+        let listening = tokio::task::spawn_blocking(move || listen(events));
+        let heard = tokio::select! {
+            heard = listening => heard?,
+            _ = signals.next() => break None,
+        };
+        events = match heard {
+            Heard::Lost(why) => break Some(why),
+            Heard::Nothing => break None,
+            Heard::Request(event, events) => {
+                tell_request(args, &event, out);
+                events
+            }
+        };
     };
     holding.finish_and_clear();
     let lost = match lost {
@@ -202,17 +236,69 @@ fn let_go(guard: ProjectGuard) -> Result<Option<String>> {
     }
 }
 
-fn wait_for_loss(events: &Receiver<Event>) -> Option<String> {
-    events.iter().find_map(|event| match event {
-        Event::ReadonlyEntered { last_error, .. } => Some(last_error.to_string()),
-        _ => None,
-    })
+/// What a holder hears.
+enum Heard {
+    /// The project was lost.
+    Lost(String),
+    /// Another program asks for it, or does not any more; and where the next events come from.
+    Request(Event, Receiver<Event>),
+    /// There will be no more events.
+    Nothing,
 }
 
-fn tell_held(args: &LockArgs, other: &Holder, out: &Out) -> Ending {
+fn listen(events: Receiver<Event>) -> Heard {
+    let heard = events.iter().find(|event| {
+        matches!(
+            event,
+            Event::ReadonlyEntered { .. } | Event::HandoverRequested(_) | Event::HandoverWithdrawn(_)
+        )
+    });
+    match heard {
+        Some(Event::ReadonlyEntered { last_error, .. }) => Heard::Lost(last_error.to_string()),
+        Some(request) => Heard::Request(request, events),
+        None => Heard::Nothing,
+    }
+}
+
+fn tell_request(args: &LockArgs, event: &Event, out: &Out) {
+    let (name, ask) = match event {
+        Event::HandoverRequested(ask) => ("asked", ask),
+        Event::HandoverWithdrawn(ask) => ("withdrawn", ask),
+        _ => return,
+    };
+    let (countdown, grants) = (whole_millis(ask.countdown), ask.on_silence == OnSilence::Grant);
+    let who = label_text(&ask.label).unwrap_or(ask.asker.as_str());
     if out.is_json() {
-        out.value(&about(args, "held", held(other)));
+        let fields = json!({
+            "by": ask.asker.as_str(), "label": label_text(&ask.label), "reason": ask.why.as_str(),
+            "countdown_ms": countdown, "silence_grants": grants,
+        });
+        out.value(&about(args, name, fields));
+    } else if name == "withdrawn" {
+        out.notice(&format!("{who} does not want it any more"));
     } else {
+        let why = if ask.why.as_str().is_empty() { String::new() } else { format!(" ({})", ask.why) };
+        out.notice(&format!("{who} asks for it{why}, and waits {}", duration(countdown)));
+        let silence = if grants { "; after that it is taken over" } else { "" };
+        out.hint(&format!("Ctrl-C hands it over{silence}"));
+    }
+}
+
+fn tell_held(args: &LockArgs, other: &Holder, why: Option<&ProjectLockError>, out: &Out) -> Ending {
+    let why = why.and_then(|error| match &error.cause {
+        Some(Cause::Said(said)) => Some(&**said),
+        _ => None,
+    });
+    if out.is_json() {
+        let mut fields = held(other);
+        if let (Some(fields), Some(why)) = (fields.as_object_mut(), why) {
+            fields.insert("because".into(), why.into());
+        }
+        out.value(&about(args, "held", fields));
+    } else {
+        if let Some(why) = why {
+            out.notice(&format!("not handed over: {why}"));
+        }
         out.notice(&format!("{} is held by {} (fence {})", args.folder.display(), other.owner, other.fence));
         out.hint(&format!("unless it is renewed, it runs out in {}", duration(left(other))));
     }

@@ -24,6 +24,9 @@ pub mod file {
     /// What the names of drafts begin with; the time in milliseconds, a dot and some of the hash follow.
     pub const DRAFT: &str = ".lock.draft.";
 
+    /// What programs on disk last said about a request to hand the project over.
+    pub const REQUEST: &str = ".lock.request";
+
     /// The file that the holder with this fence keeps open.
     pub fn held(fence: Fence) -> String {
         format!("{HELD}{}", fence.get())

@@ -3,18 +3,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::time::Duration;
 
-use leasehold_core::lease::Proof;
+use leasehold_core::lease::{OnSilence, Proof};
 use leasehold_core::{Fence, HolderTime, LeaseId, Meta, Reason, Ttl};
 use leasehold_project_rules::guarded::{Action, Outcome};
 use leasehold_project_rules::machine::ProjectLock;
 use leasehold_project_rules::{
-    Answer, Base, CallId, Effect, Event, IoError, IoStep, NotSaved, Now, Options, ProjectLease,
-    ReleaseReason, Save, Section, State, Surroundings, Version, WebLock,
+    Answer, Ask, Base, CallId, Effect, Event, IoError, IoStep, News, NotSaved, Now, Options, ProjectLease,
+    ReleaseReason, Save, Say, Section, State, Surroundings, Version, WebLock,
 };
 
 use crate::clock::Clock;
 use crate::draft::{self, Draft};
+use crate::request::{self, HandoverRequest};
 use crate::section::{self, Folder, ToSave};
 
 /// A machine, its folder and its clock.
@@ -30,7 +32,18 @@ pub struct Driver<F: Folder, C: Clock> {
     /// The last draft that was kept of each file: what it was made from, and its id.
     drafts: BTreeMap<String, (Version, String)>,
     events: VecDeque<Event>,
+    /// What this program calls itself.
+    label: Meta,
+    /// The last thing that was said about a request to hand over, here or by another program.
+    said: Option<Vec<u8>>,
+    /// When it was last listened.
+    listened: HolderTime,
+    /// Whether this program had a request under way.
+    was_asking: bool,
 }
+
+/// How often a program that holds the project, or asks for it, listens.
+const LISTEN_EVERY: Duration = Duration::from_millis(500);
 
 impl<F: Folder, C: Clock> Driver<F, C> {
     /// A machine that holds nothing.
@@ -46,6 +59,10 @@ impl<F: Folder, C: Clock> Driver<F, C> {
             saved: VecDeque::new(),
             drafts: BTreeMap::new(),
             events: VecDeque::new(),
+            label: Meta::default(),
+            said: None,
+            listened: HolderTime::ZERO,
+            was_asking: false,
         }
     }
 
@@ -61,7 +78,87 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// What this program calls itself, for people.
     pub fn set_label(&mut self, label: Meta) {
+        self.label = label.clone();
         self.machine.set_label(label);
+    }
+
+    /// Begins to ask the holder to save and hand the project over.
+    pub fn request_handover(&mut self, options: &Options, request: &HandoverRequest) -> CallId {
+        let HandoverRequest { reason, countdown, on_silence } = request.clone();
+        let (asker, label) = (self.machine.owner(), self.label.clone());
+        let ask = Ask { asker, label, why: reason, countdown, on_silence };
+        self.call(|machine, call, now| machine.request_handover(call, options, ask, now))
+    }
+
+    /// The program has seen that it was asked: the countdown begins.
+    pub fn handover_told(&mut self) {
+        let now = self.clock.now();
+        self.machine.handover_told(now);
+        self.work();
+    }
+
+    /// Refuses to hand the project over.
+    pub fn refuse_handover(&mut self, lease_id: LeaseId, reason: Reason) {
+        let now = self.clock.now();
+        self.machine.refuse_handover(lease_id, reason, now);
+        self.work();
+    }
+
+    fn listens(&self) -> bool {
+        self.machine.lease().is_some() || self.machine.is_asking()
+    }
+
+    /// Hears what another program has said since the last time.
+    fn listen(&mut self) {
+        let now = self.clock.now();
+        if !self.listens() || now.steady < self.listened + LISTEN_EVERY {
+            return;
+        }
+        self.listened = now.steady;
+        // What cannot be read was not said.
+        let said = self.folder.read_request().ok().flatten();
+        if said != self.said {
+            self.said = said;
+            if let Some(news) = self.said.as_deref().and_then(request::read) {
+                self.machine.handle_news(&news, now);
+                if is_for_the_holder(&news) {
+                    self.forget_request();
+                }
+            }
+        }
+    }
+
+    /// Says something about a request. That the project was released, or taken over, is said only if it was asked for.
+    fn say(&mut self, news: &News) {
+        let was_asked = self.said.as_deref().and_then(request::read);
+        let is_worth_it = match (news, &was_asked) {
+            (News::Handover { .. }, _) => true,
+            (News::Released { fence }, Some(News::Handover { fence: asked, .. })) => fence == asked,
+            (News::Acquired { .. }, Some(News::Handover { say: Say::Told, ask, .. })) => {
+                ask.on_silence == OnSilence::Grant
+            }
+            _ => false,
+        };
+        let Some(note) = request::print(news, self.clock.now().wall).filter(|_| is_worth_it) else { return };
+        if let Err(error) = self.folder.write_request(&note) {
+            tracing::warn!(%error, "a request to hand over could not be passed on");
+        }
+        self.said = Some(note);
+    }
+
+    /// The request of this program is over. What ended it may be for the holder to read.
+    fn tidy_request(&mut self) {
+        if !self.said.as_deref().and_then(request::read).is_some_and(|news| is_for_the_holder(&news)) {
+            self.forget_request();
+        }
+    }
+
+    /// Removes what was last said, unless another program has said something since.
+    fn forget_request(&mut self) {
+        if self.said.is_some() && self.folder.read_request().ok().flatten() == self.said {
+            let _ = self.folder.remove_request();
+            self.said = None;
+        }
     }
 
     /// Gives up a call that has not been answered.
@@ -149,6 +246,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     pub fn turn(&mut self) {
         let now = self.clock.now();
         self.machine.handle_timeout(now);
+        self.listen();
         self.work();
     }
 
@@ -168,7 +266,8 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// When [`turn`](Self::turn) has something to do.
     pub fn due(&self) -> Option<HolderTime> {
-        self.machine.poll_timeout()
+        let listen = self.listens().then(|| self.listened + LISTEN_EVERY);
+        self.machine.poll_timeout().into_iter().chain(listen).min()
     }
 
     /// The next answer to a call.
@@ -222,6 +321,14 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// Does what the machine says, until it has nothing more to say.
     fn work(&mut self) {
+        self.do_effects();
+        let is_asking = self.machine.is_asking();
+        if std::mem::replace(&mut self.was_asking, is_asking) && !is_asking {
+            self.tidy_request();
+        }
+    }
+
+    fn do_effects(&mut self) {
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
                 Effect::Io(step) => {
@@ -246,10 +353,16 @@ impl<F: Folder, C: Clock> Driver<F, C> {
                     }
                     self.saved.push_back((call, saved));
                 }
-                // Programs hear of each other by looking at the folder.
-                Effect::DropWebLock(_) | Effect::Broadcast(_) => {}
+                // Of everything but requests, programs hear by looking at the folder.
+                Effect::Broadcast(news) => self.say(&news),
+                Effect::DropWebLock(_) => {}
                 Effect::DropHeld(fence) => self.folder.drop_held(fence),
             }
         }
     }
+}
+
+/// The request was withdrawn, or silence has granted it: the holder reads that, and removes it.
+fn is_for_the_holder(news: &News) -> bool {
+    matches!(news, News::Acquired { .. } | News::Handover { say: Say::Withdrawn, .. })
 }

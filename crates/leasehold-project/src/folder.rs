@@ -313,6 +313,21 @@ impl Folder for ProjectFolder {
     fn discard_draft(&self, id: &str) -> io::Result<()> {
         remove(self.handle.as_fd(), id)
     }
+
+    fn read_request(&self) -> io::Result<Option<Vec<u8>>> {
+        match self.read_only(file::REQUEST).and_then(|mut file| read_bytes(&mut file)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    fn write_request(&self, note: &[u8]) -> io::Result<()> {
+        self.keep_draft(file::REQUEST, note)
+    }
+
+    fn remove_request(&self) -> io::Result<()> {
+        self.discard_draft(file::REQUEST)
+    }
 }
 
 /// Opens a folder that is no link.

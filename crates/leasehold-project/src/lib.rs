@@ -34,6 +34,7 @@ mod driver;
 mod folder;
 pub mod lock_file;
 mod project;
+mod request;
 mod section;
 pub mod testing;
 
@@ -47,12 +48,15 @@ pub use clock::{Clock, SystemClock};
 pub use draft::Draft;
 pub use driver::Driver;
 pub use folder::{OpenError, ProjectFolder};
+pub use leasehold_core::lease::OnSilence;
 pub use leasehold_core::{Fence, Invalid, LeaseId, Owner, Reason, StoreTime, Ttl};
+pub use leasehold_project_rules::fault::Cause;
 pub use leasehold_project_rules::guarded::{Holder, Outcome};
 pub use leasehold_project_rules::record::label_text;
 pub use leasehold_project_rules::{
-    Base, Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError, ReleaseReason,
-    State, Version,
+    Ask, Base, CallId, Event, Fault, IoError, IoKind, Options, Profile, ProjectLease, ProjectLockError,
+    ReleaseReason, State, Version,
 };
 pub use project::{Project, ProjectFile, ProjectGuard, SaveError};
+pub use request::HandoverRequest;
 pub use section::{Folder, GuardTry, version_of};

@@ -19,6 +19,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::draft::Draft;
 use crate::driver::Driver;
 use crate::folder::{OpenError, ProjectFolder};
+use crate::request::HandoverRequest;
 use crate::section::version_of;
 
 type Native = Driver<ProjectFolder, SystemClock>;
@@ -164,6 +165,19 @@ impl Project {
     ) -> Result<ProjectGuard, ProjectLockError> {
         let options = Options { strategy: Strategy::FileLock, ..options };
         self.acquired(options.profile, &Cancel::new(), move |driver| driver.take_over(&options, seen, reason))
+    }
+
+    /// Asks the holder to save and hand the project over, and waits for what it does. The countdown begins when a subscriber of
+    /// that program has the event [`Event::HandoverRequested`]; one without subscribers, and one that is stopped, is not told, and
+    /// loses nothing by its silence. Cancelling withdraws the request.
+    pub fn request_handover(
+        &self,
+        options: Options,
+        request: HandoverRequest,
+        cancel: &Cancel,
+    ) -> Result<ProjectGuard, ProjectLockError> {
+        let options = Options { strategy: Strategy::FileLock, ..options };
+        self.acquired(options.profile, cancel, move |driver| driver.request_handover(&options, &request))
     }
 
     /// Acquires, does `work`, releases. If the project is lost meanwhile, the answer is why; `work` hears of it by
@@ -373,6 +387,13 @@ impl ProjectGuard {
         self.give_back(ReleaseReason::Completed, true)
     }
 
+    /// Refuses to hand the project over, as [`Event::HandoverRequested`] asks. To hand it over, save and release.
+    pub fn refuse_handover(&self, reason: Reason) {
+        let lease_id = self.lease.lease_id;
+        let refuse = move |driver: &mut Native| driver.refuse_handover(lease_id, reason);
+        let _ = self.project.orders.send(Order::Do(Box::new(refuse)));
+    }
+
     fn give_back(mut self, reason: ReleaseReason, force: bool) -> Result<(), ProjectLockError> {
         self.released = true;
         let lease_id = self.lease.lease_id;
@@ -421,6 +442,9 @@ fn keep(mut driver: Native, inbox: &Receiver<Order>) {
         // Events first: a caller that is answered finds what led to the answer among them.
         while let Some(event) = driver.poll_event() {
             listeners.tell(&event);
+            if matches!(event, Event::HandoverRequested(_)) && !listeners.to_all.is_empty() {
+                driver.handover_told();
+            }
         }
         while let Some((call, answer)) = driver.poll_answer() {
             if let Some(at) = waiting.iter().position(|(known, _)| *known == call) {

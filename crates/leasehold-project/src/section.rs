@@ -67,6 +67,15 @@ pub trait Folder: Send + 'static {
 
     /// Removes a draft; fine if it is gone.
     fn discard_draft(&self, id: &str) -> io::Result<()>;
+
+    /// What was last said about a request to hand the project over. This and what follows need no guard: it is advice.
+    fn read_request(&self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Says this instead, as a whole.
+    fn write_request(&self, note: &[u8]) -> io::Result<()>;
+
+    /// Says nothing any more; fine if it is gone.
+    fn remove_request(&self) -> io::Result<()>;
 }
 
 /// The version of a content: its SHA-256, as `sha256sum` prints it.

@@ -36,6 +36,7 @@ use crate::draft::Draft;
 use crate::driver::Driver;
 use crate::lock_file;
 use crate::project::{self, SaveError};
+use crate::request::HandoverRequest;
 use crate::section::{self, Folder, GuardTry};
 
 /// A clock that moves only when a test moves it. Clones are the same clock.
@@ -117,6 +118,11 @@ impl MockFolder {
     /// The text of `.lock`.
     pub fn lock_text(&self) -> Option<String> {
         self.inside().lock.as_ref().map(|(text, _)| text.clone())
+    }
+
+    /// Puts a file there, as if another program had.
+    pub fn put(&self, name: &str, content: &[u8]) {
+        self.inside().files.insert(name.to_owned(), content.to_owned());
     }
 
     /// Puts a `.lock` there, modified then.
@@ -288,6 +294,20 @@ impl Folder for OpenedMock {
         self.folder.inside().files.remove(id);
         Ok(())
     }
+
+    fn read_request(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.folder.file(file::REQUEST))
+    }
+
+    fn write_request(&self, note: &[u8]) -> io::Result<()> {
+        self.folder.inside().files.insert(file::REQUEST.into(), note.to_owned());
+        Ok(())
+    }
+
+    fn remove_request(&self) -> io::Result<()> {
+        self.folder.inside().files.remove(file::REQUEST);
+        Ok(())
+    }
 }
 
 /// A program with a [`MockFolder`]. It does nothing by itself: calls move the clock on until they are answered, and
@@ -322,6 +342,31 @@ impl FakeProject {
     pub fn take_over(&mut self, options: Options, reason: Reason) -> Result<ProjectLease, ProjectLockError> {
         let call = self.driver.take_over(&options, None, reason);
         self.lease_of(call)
+    }
+
+    /// Begins to ask the holder to save and hand the project over. Turn both programs, and [`handed_over`](Self::handed_over)
+    /// says what came of it.
+    pub fn request_handover(&mut self, options: Options, request: &HandoverRequest) -> CallId {
+        self.driver.request_handover(&options, request)
+    }
+
+    /// What came of a request, if it is over.
+    pub fn handed_over(&mut self, call: CallId) -> Option<Result<ProjectLease, ProjectLockError>> {
+        let answer = std::iter::from_fn(|| self.driver.poll_answer()).find(|(known, _)| *known == call)?.1;
+        Some(answer.and_then(|settled| match settled {
+            Settled::Acquired(lease) | Settled::Renewed(lease) => Ok(lease),
+            Settled::Released | Settled::Looked(_) => Err(unanswered()),
+        }))
+    }
+
+    /// The program has seen that it was asked: the countdown begins.
+    pub fn handover_told(&mut self) {
+        self.driver.handover_told();
+    }
+
+    /// Refuses to hand the project over.
+    pub fn refuse_handover(&mut self, lease: &ProjectLease, reason: Reason) {
+        self.driver.refuse_handover(lease.lease_id, reason);
     }
 
     /// Extends the lease.

@@ -90,7 +90,7 @@ fn locks(folder: &TempDir, owner: &str) -> Talker {
     Talker::start(&mut command(folder.path(), &args))
 }
 
-// Whoever ended `project lock` by Ctrl-C after somebody had unlocked the folder by force was told that it was released,
+// A user who ended `project lock` by Ctrl-C after another had unlocked the folder by force read that it was released,
 // or got exit code 1, and not 76.
 #[test]
 fn project_unlock_by_force_is_noticed_by_the_holder() {
@@ -125,6 +125,47 @@ fn project_lock_waits_and_is_given_back_by_ctrl_c() {
     assert_eq!(code_of(&mut anna.child), Some(0));
     let acquired = ben.json();
     assert_eq!((acquired["event"].as_str(), acquired["owner"].as_str()), (Some("acquired"), Some("ben")));
+}
+
+fn asks(folder: &TempDir, more: &[&str]) -> Talker {
+    let args = ["project", "lock", "house", "--json", "--owner", "ben", "--reason", "a typo"];
+    Talker::start(&mut command(folder.path(), &[&args, more].concat()))
+}
+
+#[test]
+fn project_lock_asks_the_holder_who_hands_it_over_by_ctrl_c() {
+    let folder = house();
+    let mut anna = locks(&folder, "anna");
+    assert_eq!(anna.json()["event"], "acquired");
+    let mut ben = asks(&folder, &["--ask", "60s"]);
+    let asked = anna.json();
+    assert_eq!(
+        (&asked["event"], &asked["by"], &asked["reason"]),
+        (&"asked".into(), &"ben".into(), &"a typo".into())
+    );
+    assert_eq!((&asked["countdown_ms"], &asked["silence_grants"]), (&60_000.into(), &false.into()));
+    signal(&anna.child, "INT");
+    assert_eq!(anna.json()["event"], "released");
+    let acquired = ben.json();
+    assert_eq!((acquired["event"].as_str(), acquired["owner"].as_str()), (Some("acquired"), Some("ben")));
+}
+
+#[test]
+fn project_lock_that_is_not_handed_over_says_why() {
+    let folder = house();
+    let mut anna = locks(&folder, "anna");
+    assert_eq!(anna.json()["event"], "acquired");
+    let mut ben = asks(&folder, &["--ask", "1s"]);
+    let held = ben.json();
+    assert_eq!((held["event"].as_str(), held["owner"].as_str()), (Some("held"), Some("anna")));
+    assert!(held["because"].as_str().unwrap().contains("silent"), "{held}");
+    assert_eq!(code_of(&mut ben.child), Some(75));
+    // The same holder is asked again, by a program for which silence is consent.
+    let mut ben = asks(&folder, &["--ask", "1s", "--silence-grants"]);
+    assert_eq!([anna.json()["event"].clone(), anna.json()["event"].clone()], ["asked", "asked"]);
+    assert_eq!(ben.json()["event"], "acquired");
+    assert_eq!(anna.json()["event"], "lost");
+    assert_eq!(code_of(&mut anna.child), Some(76));
 }
 
 // Ctrl-C while `project lock --wait` waited did nothing before the time was over.

@@ -79,6 +79,11 @@ impl ProjectLock {
         self.asking = Some(Box::new(Asking { call, options: *options, ask: Arc::new(ask), step }));
     }
 
+    /// Whether this tab has asked the holder, and was not answered yet.
+    pub fn is_asking(&self) -> bool {
+        self.asking.is_some()
+    }
+
     /// The page of the holder has had the event of the request: the countdown begins.
     pub fn handover_told(&mut self, now: Now) {
         self.expire(now);
@@ -210,7 +215,7 @@ impl ProjectLock {
         let Some(asking) = &mut self.asking else { return };
         let in_vain = match &asking.step {
             Step::Sent { until, .. } if *until <= now.steady => {
-                "the holder did not answer: its tab is frozen, or it is a program"
+                "the holder did not answer: it is frozen or busy, or does not listen"
             }
             Step::Told { holder, until } if *until <= now.steady => match asking.ask.on_silence {
                 OnSilence::Refuse => "the holder was silent until the countdown ended",

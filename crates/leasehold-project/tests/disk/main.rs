@@ -5,6 +5,7 @@
 mod child;
 mod doubles;
 mod folder;
+mod handover;
 mod lock_files;
 mod programs;
 mod racing;

@@ -70,12 +70,13 @@ pub(super) fn one_retry_policy(files: &[File]) -> Vec<String> {
 }
 
 /// Where shapes of JSON, files and queries may be declared. Everything else takes and gives types of these files.
-const SERDE: [&str; 12] = [
+const SERDE: [&str; 13] = [
     "crates/leasehold-core/src/json.rs",
     "crates/leasehold-core/src/wire",
     "crates/leasehold-project-rules/src/wire",
     "crates/leasehold-project/src/draft.rs",
     "crates/leasehold-project/src/lock_file.rs",
+    "crates/leasehold-project/src/request.rs",
     "crates/leasehold-server/src/audit.rs",
     "crates/leasehold-server/src/tickets.rs",
     "crates/leasehold-server/src/routes/events.rs",
