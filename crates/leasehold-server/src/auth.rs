@@ -3,6 +3,7 @@
 //! A token never chooses how it is checked: every key is for one algorithm, and only the configured algorithms count. A
 //! refusal must not repeat any part of the token.
 
+mod checked;
 mod claims;
 mod crypto;
 mod jwt;
@@ -31,7 +32,7 @@ pub enum Auth {
 
 impl Auth {
     /// The caller of a request with this `Authorization` header.
-    pub fn authenticate(&self, authorization: Option<&str>) -> Result<Caller, Denied> {
+    pub fn authenticate(&self, authorization: Option<&str>) -> Result<Arc<Caller>, Denied> {
         match self {
             Self::Open => anonymous(),
             Self::Jwt(jwt) => jwt.caller(bearer(authorization)?),
@@ -48,9 +49,10 @@ impl fmt::Debug for Auth {
     }
 }
 
-fn anonymous() -> Result<Caller, Denied> {
+fn anonymous() -> Result<Arc<Caller>, Denied> {
     let subject = Owner::parse("anonymous").map_err(|error| denied(error.rule))?;
-    Ok(Caller { name: subject.to_string(), subject, grants: Grants::everything(), expires_at: None })
+    let (name, grants) = (subject.to_string(), Grants::everything());
+    Ok(Arc::new(Caller { name, subject, grants, expires_at: None }))
 }
 
 /// Why a caller was refused. It holds no part of the token.

@@ -42,6 +42,7 @@ use leasehold_store::{JobStore, Opened, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use tower_http::set_header::SetResponseHeaderLayer;
@@ -213,13 +214,17 @@ impl Server {
             .route("/docs", axum::routing::get(routes::service::docs))
             .route("/", axum::routing::get(async || axum::response::Redirect::temporary("/docs")))
             .fallback(async move |uri: axum::http::Uri| doors.no_such_address(uri.path()))
-            .layer(middleware::from_fn_with_state(self.app.clone(), observe::observe))
-            .layer(CatchPanicLayer::custom(|_| Failure::new(Code::Internal).into_response()))
-            .layer(middleware::from_fn(error::render))
-            .layer(cors(&self.app.config))
-            .layer(DefaultBodyLimit::max(self.app.config.limits.body))
-            .layer(fixed_header(X_CONTENT_TYPE_OPTIONS, "nosniff"))
-            .layer(fixed_header(CACHE_CONTROL, "no-store"))
+            // One layer of layers: the router boxes each that it is given, for every request.
+            .layer(
+                ServiceBuilder::new()
+                    .layer(fixed_header(CACHE_CONTROL, "no-store"))
+                    .layer(fixed_header(X_CONTENT_TYPE_OPTIONS, "nosniff"))
+                    .layer(DefaultBodyLimit::max(self.app.config.limits.body))
+                    .layer(cors(&self.app.config))
+                    .layer(middleware::from_fn(error::render))
+                    .layer(CatchPanicLayer::custom(|_| Failure::new(Code::Internal).into_response()))
+                    .layer(middleware::from_fn_with_state(self.app.clone(), observe::observe)),
+            )
             .with_state(self.app.clone())
     }
 

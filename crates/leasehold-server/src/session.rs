@@ -23,7 +23,7 @@ use crate::rates::Who;
 
 /// An authenticated caller, and what its headers say about the lease.
 pub(crate) struct Session {
-    pub(crate) caller: Caller,
+    pub(crate) caller: Arc<Caller>,
     lease_id: Option<LeaseId>,
     tab: Option<TabId>,
 }
@@ -41,7 +41,7 @@ impl FromRequestParts<Arc<App>> for Session {
 }
 
 /// The caller of the token, or what is wrong with it. Failed attempts are limited by address.
-pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Failure> {
+pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<Arc<Caller>, Failure> {
     if matches!(app.config.auth, Auth::Open) {
         no_foreign_page(app, headers)?;
     }
@@ -97,7 +97,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Fai
 
 impl Session {
     /// The session of a caller whose request says nothing about a lease.
-    pub(crate) fn new(caller: Caller) -> Self {
+    pub(crate) fn new(caller: Arc<Caller>) -> Self {
         Self { caller, lease_id: None, tab: None }
     }
 

@@ -1,10 +1,12 @@
 //! Checks a signed token: which key signed it, for whom it is, and whether it is valid at this time.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jsonwebtoken::{Header, Validation};
 use serde_json::{Map, Value};
 
+use super::checked::{Checked, TokenHash};
 use super::claims::caller_of;
 use super::crypto;
 use super::keys::{Algorithm, KeySource, VerifyKey, only, read_keys};
@@ -39,6 +41,7 @@ pub struct Jwt {
     /// Whether tokens name their key: those of a key set do.
     by_kid: bool,
     validation: Validation,
+    checked: Checked,
 }
 
 impl fmt::Debug for Jwt {
@@ -64,19 +67,28 @@ impl Jwt {
         };
         let JwtOptions { keys, algorithms, .. } = options;
         let keys = FromFiles::open(paths, move || only(read_keys(&keys)?, &algorithms))?;
-        Ok(Self { keys, by_kid, validation })
+        Ok(Self { keys, by_kid, validation, checked: Checked::default() })
     }
 
     /// The caller whose token this is.
-    pub(super) fn caller(&self, token: &str) -> Result<Caller, Denied> {
+    pub(super) fn caller(&self, token: &str) -> Result<Arc<Caller>, Denied> {
+        let (keys, hash) = (self.keys.current(), TokenHash::of(token));
+        if let Some(caller) = self.checked.find(&hash, &keys, is_valid_now) {
+            return Ok(caller);
+        }
+        let caller = Arc::new(self.check(&keys, token)?);
+        self.checked.keep(hash, &keys, &caller);
+        Ok(caller)
+    }
+
+    fn check(&self, keys: &[VerifyKey], token: &str) -> Result<Caller, Denied> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| denied(NO_TOKEN))?;
         if header.crit.is_some() {
             return Err(denied(
                 "the token has a `crit` header, which this server does not support; issue it without",
             ));
         }
-        let keys = self.keys.current();
-        let claims = self.verified(&fitting(&keys, &header, self.by_kid)?, token)?;
+        let claims = self.verified(&fitting(keys, &header, self.by_kid)?, token)?;
         caller_of(&claims)
     }
 
@@ -93,6 +105,12 @@ impl Jwt {
         }
         Err(refusal)
     }
+}
+
+/// Whether a token that was valid once has not expired since, by the rule of the full check.
+fn is_valid_now(caller: &Caller) -> bool {
+    let until = caller.expires_at.map(|exp| exp.saturating_add(LEEWAY_SECONDS));
+    until.is_some_and(|until| jsonwebtoken::get_current_timestamp() <= until)
 }
 
 const NO_TOKEN: &str =

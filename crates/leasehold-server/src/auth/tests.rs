@@ -25,7 +25,7 @@ fn open(change: impl FnOnce(&mut JwtOptions)) -> Auth {
     Auth::Jwt(Arc::new(Jwt::open(options).unwrap()))
 }
 
-fn ask(auth: &Auth, claims: &Value) -> Result<Caller, String> {
+fn ask(auth: &Auth, claims: &Value) -> Result<Arc<Caller>, String> {
     let token = signed(claims);
     auth.authenticate(Some(&format!("Bearer {token}"))).map_err(|denied| denied.detail)
 }

@@ -44,7 +44,7 @@ impl FromRequestParts<Arc<App>> for Watcher {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
         let QueryString(query) = QueryString::<StreamQuery>::from_request_parts(parts, app).await?;
         let caller = match &query.ticket {
-            Some(ticket) => redeem(app, ticket, parts)?,
+            Some(ticket) => Arc::new(redeem(app, ticket, parts)?),
             None => authenticate(app, &parts.headers, address(parts))?,
         };
         app.slow_down(Who::Caller(caller.subject.as_str()))?;

@@ -96,7 +96,7 @@ pub(crate) async fn audit(
     QueryString(query): QueryString<AuditQuery>,
 ) -> Result<Json<AuditPage>, Failure> {
     let limit = limit(query.limit)?;
-    let grants = session.caller.grants;
+    let grants = session.caller.grants.clone();
     if !grants.patterns().any(|(_, level)| level == Level::Force) {
         let detail = "reading the audit needs `force` on a document; use a token that has it";
         return Err(Failure::new(Code::NotAllowed).because_of(detail));

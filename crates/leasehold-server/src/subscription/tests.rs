@@ -61,7 +61,7 @@ fn session(subject: &str, pattern: &str) -> Session {
     grants.add(pattern, Level::Lock);
     let subject = leasehold_core::Owner::parse(subject).unwrap();
     let caller = Caller { name: subject.to_string(), subject, grants, expires_at: None };
-    Session::new(caller)
+    Session::new(caller.into())
 }
 
 fn room(name: &str) -> RoomId {
@@ -180,7 +180,7 @@ async fn it_ends_when_the_token_expires_and_shows_nothing_afterwards() {
     let world = World::new();
     let expiring = |topic, after| {
         let mut session = session("ben", "*");
-        session.caller.expires_at = Some(NOON + 100);
+        Arc::make_mut(&mut session.caller).expires_at = Some(NOON + 100);
         Subscription::open(&world.app, session, topic, after)
     };
     let start = Instant::now();
