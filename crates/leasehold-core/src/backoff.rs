@@ -205,6 +205,14 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_never_ends_and_another_policy_counts_anew() {
+        let mut retries = Retries::new(RetryPolicy::LOOP, 7);
+        assert!((0..1_000).all(|_| retries.failed().is_some()));
+        let again = retries.restarted(RetryPolicy::CALL);
+        assert_eq!((retries.failures(), again.failures()), (1_000, 0));
+    }
+
+    #[test]
     fn callers_who_fail_together_come_back_apart() {
         let waits = |random| {
             let mut retries = Retries::new(RetryPolicy::PATIENT, random);

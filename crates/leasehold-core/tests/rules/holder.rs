@@ -10,7 +10,7 @@ use leasehold_core::name::Owner;
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 use proptest::prelude::*;
 
-use crate::world::{World, ask_command, bid, secs};
+use crate::world::{World, ask_command, bid, fence, owner, secs};
 
 fn at(millis: u64) -> HolderTime {
     HolderTime::from_millis(millis)
@@ -58,6 +58,29 @@ fn law_08_a_holder_that_polls_too_late_is_told_to_stop() {
     let mut keeper = Keeper::new(at(0), secs(30));
     assert_eq!(keeper.poll(at(500_000)), Action::Stop(Lost::Deadline));
     assert_eq!(keeper.lost(), Some(Lost::Deadline));
+}
+
+#[test]
+fn a_lease_that_is_given_back_is_neither_held_nor_renewed() {
+    let mut keeper = Keeper::new(at(0), secs(30));
+    keeper.release();
+    assert!(!keeper.is_held(at(1)));
+    assert_eq!(
+        (keeper.lost(), keeper.poll(at(15_000))),
+        (Some(Lost::Released), Action::Stop(Lost::Released))
+    );
+}
+
+#[test]
+fn a_bid_counts_against_the_leases_of_its_owner() {
+    let bidder = owner("anna");
+    let bids = [
+        Command::Acquire(bid("anna", 30)),
+        Command::AcquireInTab(bid("anna", 30)),
+        ask_command(bid("anna", 30), OnSilence::Refuse, 1),
+    ];
+    assert!(bids.iter().all(|command| command.bidder() == Some(&bidder)));
+    assert_eq!(Command::Settle.bidder(), None);
 }
 
 /// The first confirmation arrived and its answer was lost: the store counts from the first, so must the holder.

@@ -58,6 +58,7 @@ impl Store {
         let decision = decide(&key, &self.record, command, &context);
         assert_eq!(decision.job_changed, decision.record.job != self.record.job);
         let lease = decision.lease;
+        assert_eq!(lease.slot.is_some(), decision.record.slot != self.record.slot);
         assert!(lease.last_fence >= self.last_fence);
         assert!(lease.events.iter().zip(self.record.slot.seq + 1..).all(|(event, seq)| event.seq == seq));
         self.events += lease.events.len();
@@ -374,6 +375,23 @@ fn a_text_has_at_most_64_kibibytes_and_does_not_show_itself() {
 fn act() -> impl Strategy<Value = (u64, u8, u8)> {
     let seconds = prop_oneof![4 => 0_u64..3, 1 => Just(TTL - 1), 2 => Just(TTL), 1 => Just(700_u64)];
     (seconds, 0_u8..4, 0_u8..7)
+}
+
+#[test]
+fn of_a_long_error_the_beginning_is_kept_in_whole_characters() {
+    let long = "é".repeat(JobText::MAX_BYTES);
+    assert_eq!(JobText::clipped(&long).as_str().len(), JobText::MAX_BYTES / 8);
+    let odd = format!("x{long}");
+    assert_eq!(JobText::clipped(&odd).as_str().len(), JobText::MAX_BYTES / 8 - 1);
+    assert_eq!(JobText::clipped("a\0b").as_str(), "a b");
+}
+
+#[test]
+fn only_an_acquire_counts_against_the_leases_of_an_owner() {
+    let (ttl, meta) = (Ttl::from_secs(TTL).unwrap(), Meta::default());
+    let bid = Bid { lease_id: lease_id("w1"), owner: owner("w1"), tab: None, ttl, meta };
+    assert_eq!(JobCommand::Acquire(bid).bidder(), Some(&owner("w1")));
+    assert_eq!(JobCommand::Reset.bidder(), None);
 }
 
 proptest! {
