@@ -27,6 +27,9 @@ const SERVICES: &[Package] = &[
 
 const BROWSERS: &[Package] = &[("chromium", has_chromium), ("firefox-esr", has_firefox)];
 
+/// What the server is measured beside.
+const RIVALS: &[Package] = &[("postgresql", has_postgresql), ("redis-server", has_redis)];
+
 /// The server's programs: the folder alone may belong to the client.
 fn has_postgresql() -> bool {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -51,6 +54,10 @@ fn has_emulator() -> bool {
         || tools::works(Command::new("dpkg").args(["-L", EMULATOR]))
 }
 
+fn has_redis() -> bool {
+    tools::works(Command::new("redis-server").arg("--version"))
+}
+
 fn has_chromium() -> bool {
     Path::new("/usr/bin/chromium").exists()
 }
@@ -66,6 +73,11 @@ const CLUSTER_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
 /// cannot be had.
 pub fn ensure() -> Result<Report> {
     ensure_packages(SERVICES)
+}
+
+/// The same for the servers that ours is measured beside.
+pub fn ensure_rivals() -> Result<Report> {
+    ensure_packages(RIVALS)
 }
 
 /// The same for the browsers.

@@ -1,0 +1,104 @@
+//! `cargo xtask bench server`: the server beside a durable Redis and a PostgreSQL, over loopback, in one run.
+//!
+//! One generator drives all three in turns: a closed loop, one request in flight for each connection, keys of its own for
+//! each. A cycle is acquire, renew, release. Only ratios within one run count; the load of other programs is measured too.
+
+mod calls;
+mod report;
+mod servers;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use calls::{Caller, Target};
+use report::{Figures, Report};
+use servers::{Machine, Servers};
+
+/// Measures the server.
+#[derive(Parser)]
+struct Args {
+    /// Print one JSON object, on the last line.
+    #[arg(long)]
+    json: bool,
+    /// How many turns everything gets; the medians count.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How long a turn takes, in seconds.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// The program `leasehold`.
+    #[arg(long, value_name = "FILE")]
+    program: PathBuf,
+    /// Draw what was measured into this SVG file as well.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// How many connections at a time are measured.
+const CONNECTIONS: [usize; 4] = [1, 16, 64, 256];
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    let servers = Servers::start(&args.program)?;
+    let before = Machine::now();
+    let start = Instant::now();
+    let mut report = Report::new();
+    for round in 1..=args.rounds {
+        eprintln!("round {round} of {}: {CONNECTIONS:?} connections to each server in turn", args.rounds);
+        for connections in CONNECTIONS {
+            for target in &servers.targets {
+                let figures = turn(target, connections, Duration::from_secs(args.seconds)).await?;
+                report.add(target.name, connections, figures);
+            }
+        }
+    }
+    let busy = Machine::now().since(&before);
+    report.foreign_load = busy.foreign_seconds / start.elapsed().as_secs_f64();
+    drop(servers);
+    if let Some(file) = &args.plot {
+        std::fs::write(file, report.svg()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    report.print(args.json)
+}
+
+/// Drives one server by so many connections for a while.
+async fn turn(target: &Target, connections: usize, time: Duration) -> Result<Figures> {
+    let mut callers = Vec::new();
+    for number in 0..connections {
+        callers.push(
+            Caller::connect(target, number).await.with_context(|| format!("cannot call {}", target.name))?,
+        );
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy = servers::ticks_of_tree(target.process);
+    let start = Instant::now();
+    let tasks: Vec<_> = callers.into_iter().map(|caller| tokio::spawn(cycle(caller, stop.clone()))).collect();
+    tokio::time::sleep(time).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(task.await??);
+    }
+    let elapsed = start.elapsed().as_secs_f64();
+    let ticks = servers::ticks_of_tree(target.process).saturating_sub(busy);
+    Figures::of(times, elapsed, servers::seconds(ticks))
+}
+
+/// Acquires, renews and releases until it is told to stop; answers how long each request took, in microseconds.
+async fn cycle(mut caller: Caller, stop: Arc<AtomicBool>) -> Result<Vec<u32>> {
+    let mut times = Vec::with_capacity(100_000);
+    while !stop.load(Ordering::Relaxed) {
+        for step in 0..calls::STEPS {
+            let sent = Instant::now();
+            caller.call(step).await?;
+            times.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        }
+    }
+    Ok(times)
+}

@@ -1,0 +1,209 @@
+//! The three servers, each with a folder and a port of its own, and what they cost the machine. They end with this value.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::calls::{Protocol, Target};
+
+pub struct Servers {
+    pub targets: Vec<Target>,
+    children: Vec<Child>,
+    folder: PathBuf,
+}
+
+impl Servers {
+    pub fn start(program: &Path) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("leasehold-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755))?;
+        let mut servers = Self { targets: Vec::new(), children: Vec::new(), folder };
+        servers.leasehold(program)?;
+        servers.redis()?;
+        servers.postgres()?;
+        Ok(servers)
+    }
+
+    fn keep(&mut self, name: &'static str, address: SocketAddr, protocol: Protocol, child: Child) {
+        self.targets.push(Target { name, address, protocol, process: child.id() });
+        self.children.push(child);
+    }
+
+    /// The shipped program, with tokens; only its limits are lifted, and its log is quiet.
+    fn leasehold(&mut self, program: &Path) -> Result<()> {
+        let store = self.folder.join("leases.db");
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--dev", "--json", "--listen", "127.0.0.1:0", "--log", "warn", "--store"])
+            .arg(store);
+        command.args(["--limits-requests-per-second", "0", "--limits-connections-per-address", "2000"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start leasehold")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
+        let started: serde_json::Value = serde_json::from_str(&line).context("leasehold did not start")?;
+        let text =
+            |pointer: &str| started.pointer(pointer).and_then(|value| value.as_str()).context("a first line");
+        let address = text("/url")?.trim_start_matches("http://").parse()?;
+        let token = text("/tokens/user-a")?.to_owned();
+        self.keep("leasehold", address, Protocol::Http(token), child);
+        Ok(())
+    }
+
+    /// Redis that syncs its log before every answer.
+    fn redis(&mut self) -> Result<()> {
+        let port = free_port()?;
+        let mut command = Command::new("redis-server");
+        command.args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--loglevel",
+            "warning",
+        ]);
+        command.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(&self.folder);
+        let child = command
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start redis-server; apt-get install redis")?;
+        self.keep("redis_aof", answering(port)?, Protocol::Redis, child);
+        Ok(())
+    }
+
+    /// PostgreSQL as it comes: synchronous commit, one row a key.
+    fn postgres(&mut self) -> Result<()> {
+        let programs =
+            newest_postgresql().context("postgresql is not installed; apt-get install postgresql")?;
+        let (port, data) = (free_port()?.to_string(), self.folder.join("postgres"));
+        std::fs::create_dir(&data)?;
+        run(Command::new("chown").arg("postgres").arg(&data))?;
+        let as_postgres = |name: &str| {
+            let mut command = Command::new("runuser");
+            command.args(["-u", "postgres", "--"]).arg(programs.join(name)).current_dir("/");
+            command
+        };
+        run(as_postgres("initdb").args(["--auth", "trust", "--no-sync", "--pgdata"]).arg(&data))?;
+        let mut command = as_postgres("postgres");
+        command.arg("-D").arg(&data).args(["-p", &port, "-c", "max_connections=300", "-k"]).arg(&data);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let address = answering(port.parse()?)?;
+        let table =
+            "CREATE TABLE lease (key text PRIMARY KEY, owner text NOT NULL, expires_at timestamptz NOT NULL)";
+        retry(|| run(as_postgres("psql").args(["-q", "-h", "127.0.0.1", "-p", &port, "-c", table])))?;
+        self.keep("postgres", address, Protocol::Postgres, child);
+        Ok(())
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // PostgreSQL's first process is runuser, which passes the signal on.
+            let _ = Command::new("kill").arg("-INT").arg(child.id().to_string()).status();
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Waits until something listens there.
+fn answering(port: u16) -> Result<SocketAddr> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    retry(|| Ok(TcpStream::connect(address).map(drop)?))?;
+    Ok(address)
+}
+
+fn retry(attempt: impl Fn() -> Result<()>) -> Result<()> {
+    for _ in 0..100 {
+        if attempt().is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    attempt()
+}
+
+fn newest_postgresql() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let programs = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+    programs.filter(|programs| programs.join("initdb").exists()).max()
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output()?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// The kernel counts processor time in hundredths of a second.
+pub fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / 100.0
+}
+
+/// The processor time of the whole machine, and that of this program and the servers.
+pub struct Machine {
+    busy: u64,
+    own: u64,
+}
+
+pub struct Busy {
+    pub foreign_seconds: f64,
+}
+
+impl Machine {
+    pub fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let numbers = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).take(3);
+        let busy = numbers.filter_map(|number| number.parse::<u64>().ok()).sum();
+        Self { busy, own: ticks_of_tree(std::process::id()) }
+    }
+
+    pub fn since(&self, before: &Self) -> Busy {
+        let (busy, own) = (self.busy.saturating_sub(before.busy), self.own.saturating_sub(before.own));
+        Busy { foreign_seconds: seconds(busy.saturating_sub(own)) }
+    }
+}
+
+/// The processor time of a process, of all that came of it, and of those of them that have ended.
+pub fn ticks_of_tree(root: u32) -> u64 {
+    let folders = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all: Vec<Stat> =
+        folders.filter_map(|folder| Stat::read(folder.file_name().to_str()?.parse().ok()?)).collect();
+    let mut tree = vec![root];
+    let mut ticks = 0;
+    while let Some(process) = tree.pop() {
+        ticks += all.iter().find(|stat| stat.process == process).map_or(0, |stat| stat.ticks);
+        tree.extend(all.iter().filter(|stat| stat.parent == process).map(|stat| stat.process));
+    }
+    ticks
+}
+
+struct Stat {
+    process: u32,
+    parent: u32,
+    ticks: u64,
+}
+
+impl Stat {
+    fn read(process: u32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let ticks = fields.get(11..15)?.iter().filter_map(|number| number.parse::<u64>().ok()).sum();
+        Some(Self { process, parent: fields.get(1)?.parse().ok()?, ticks })
+    }
+}
