@@ -30,7 +30,7 @@ pub(super) struct Holding {
     pub(super) stop_at: HolderTime,
     /// How many acquires of this tab share it.
     pub(super) depth: u32,
-    /// Who waits for the renewal.
+    /// The calls that wait for a renewal; those that a running renewal does not answer come last.
     pub(super) calls: Vec<CallId>,
     pub(super) renewal: Renewal,
     /// How many heartbeats have failed in a row.
@@ -64,6 +64,10 @@ pub(super) struct Renewal {
     tries: u32,
     /// For how long, if not as usual.
     extend_by: Option<Ttl>,
+    /// The longest extension that the next section makes: the one that is under way was sent without it.
+    next: Option<Ttl>,
+    /// How many calls wait for that.
+    queued: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +78,7 @@ enum Step {
 
 impl Renewal {
     const fn planned(at: HolderTime) -> Self {
-        Self { step: Step::Planned { at }, tries: 0, extend_by: None }
+        Self { step: Step::Planned { at }, tries: 0, extend_by: None, next: None, queued: 0 }
     }
 
     /// The try that is under way, or comes next.
@@ -186,8 +190,13 @@ impl ProjectLock {
             let error = ProjectLockError::new(Fault::Stale, Operation::Renew, holding.options.profile);
             return self.out.settle(&[call], &Err(error));
         }
-        holding.calls.push(call);
-        holding.renewal.extend_by = extend_by.or(holding.renewal.extend_by);
+        if extend_by.is_some() {
+            holding.calls.push(call);
+            holding.renewal.queued += 1;
+            holding.renewal.next = extend_by.max(holding.renewal.next);
+        } else {
+            holding.calls.insert(0, call);
+        }
         self.renew_now(now);
     }
 
@@ -222,7 +231,10 @@ impl ProjectLock {
         }
         let (strategy, retry) = (holding.lease.strategy, holding.renewal.tries);
         self.out.emit(Event::Attempt { operation: Operation::Renew, strategy, retry });
-        holding.renewal.tries += 1;
+        let renewal = &mut holding.renewal;
+        renewal.tries += 1;
+        renewal.extend_by = renewal.next.take().max(renewal.extend_by);
+        renewal.queued = 0;
         let (shown, file) = holding.ttls();
         let claim = claim_of(&holding.lease);
         if self.surroundings.is_bare() {
@@ -247,14 +259,20 @@ impl ProjectLock {
         }
     }
 
-    /// The lease goes on.
+    /// The lease goes on. An extension that was asked for meanwhile is not in what was written: it follows.
     fn keep(&mut self, shown: Ttl, grant: &Grant, sent: Now, now: Now) {
         let Phase::Holding(holding) = &mut self.phase else { return };
+        let Renewal { next, queued, .. } = holding.renewal;
         let next_heartbeat_in = holding.confirm(shown, grant, sent, now);
-        let (lease, calls) = (holding.lease.clone(), std::mem::take(&mut holding.calls));
+        let queued = holding.calls.split_off(holding.calls.len().saturating_sub(queued));
+        let (lease, calls) = (holding.lease.clone(), std::mem::replace(&mut holding.calls, queued));
+        holding.renewal.next = next;
         self.out.emit(Event::RenewScheduled { lease: lease.clone(), next_heartbeat_in });
         self.out.emit(Event::Renewed(lease.clone()));
         self.out.settle(&calls, &Ok(Settled::Renewed(lease)));
+        if next.is_some() {
+            self.renew_now(now);
+        }
     }
 
     /// A try has failed: another one follows, or the heartbeat has.

@@ -11,7 +11,7 @@ use leasehold_project_rules::record::label_text;
 use leasehold_project_rules::section::GUARD_PATIENCE;
 use leasehold_project_rules::{
     Base, CallId, Effect, Event, Fault, Folder, Guarantee, IoReply, IoStep, NotSaved, Now, Operation,
-    Options, Profile, ReleaseReason, Settled, State, Strategy, fault,
+    Options, Profile, ProjectLock, ReleaseReason, Settled, State, Strategy, fault,
 };
 
 use super::world::{START, Trouble, Web, World, foreign};
@@ -700,6 +700,65 @@ fn law_08_a_late_answer_does_not_bring_a_lost_lease_back() {
         assert_eq!(machine.is_held(Now::both(START + 41_999)), held);
         assert!(!machine.is_held(Now::both(START + 42_000)));
     }
+}
+
+/// A world in whose only tab a heartbeat is about to write `.lock`, at 16 s.
+fn in_a_heartbeat() -> World {
+    let mut world = World::new(&[Web::Unsupported]);
+    world.acquire(0, &autosave());
+    world.sleep(16_000);
+    let now = world.time();
+    world.tabs[0].machine.handle_timeout(now);
+    steps_up_to(&mut world, 0, &IoStep::ReadLock);
+    let reply = world.folder.take_step(0, &IoStep::ReadLock, world.now);
+    world.tabs[0].machine.handle_io(reply, now);
+    assert_eq!(world.tabs[0].machine.state(), State::Renewing);
+    world
+}
+
+fn extend(machine: &mut ProjectLock, call: CallId, seconds: u64, now: Now) {
+    let lease_id = machine.lease().unwrap().lease_id;
+    machine.renew(call, lease_id, Some(Ttl::from_secs(seconds).unwrap()), now);
+}
+
+// A tab asked for two minutes more while a heartbeat was in its section. The heartbeat wrote the usual 30 s, and the caller
+// was given a lease of two minutes that was in no file.
+#[test]
+fn an_extension_during_a_heartbeat_is_acknowledged_with_what_it_wrote() {
+    let mut world = in_a_heartbeat();
+    let call = world.tab(0, |machine, call, now| extend(machine, call, 120, now));
+    assert_eq!(world.folder.record().expires_at().as_millis(), START + 136_000);
+    assert_eq!(world.acquired(0, call).expires_at.as_millis(), START + 136_000);
+    let now = |after: u64| Now::both(START + after);
+    assert!(world.tabs[0].machine.is_held(now(100_000)), "far beyond the deadline of the heartbeat");
+    let written = world.folder.steps.iter().filter(|step| matches!(step, IoStep::WriteLock(_))).count();
+    assert_eq!(written, 3, "the acquire, the heartbeat, and a section for the extension");
+}
+
+#[test]
+fn extensions_that_wait_are_made_together_and_the_heartbeat_answers_the_others() {
+    let mut world = in_a_heartbeat();
+    let now = world.time();
+    let lease_id = world.lease(0).lease_id;
+    let machine = &mut world.tabs[0].machine;
+    extend(machine, CallId(101), 120, now);
+    machine.renew(CallId(102), lease_id, None, now);
+    extend(machine, CallId(103), 60, now);
+    world.settle();
+    let until = |call| world.acquired(0, call).expires_at.as_millis();
+    assert_eq!([until(101), until(102), until(103)], [136_000, 46_000, 136_000].map(|after| START + after));
+}
+
+#[test]
+fn an_extension_during_a_heartbeat_that_fails_is_made_by_its_retry() {
+    let mut world = in_a_heartbeat();
+    world.folder.trouble = Some(Trouble::Write);
+    let call = world.tab(0, |machine, call, now| extend(machine, call, 120, now));
+    assert!(!world.tabs[0].answers.contains_key(&call), "nothing was written");
+    world.folder.trouble = None;
+    world.advance(500);
+    assert_eq!(world.acquired(0, call).expires_at.as_millis(), START + 136_500);
+    assert_eq!(world.folder.record().expires_at().as_millis(), START + 136_500);
 }
 
 /// Takes the steps of a tab until this one is asked for, and no further.
