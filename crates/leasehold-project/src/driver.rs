@@ -16,6 +16,7 @@ use leasehold_project_rules::{
 
 use crate::clock::Clock;
 use crate::draft::{self, Draft};
+use crate::project::SaveError;
 use crate::request::{self, HandoverRequest};
 use crate::section::{self, Folder, ToSave};
 
@@ -28,7 +29,7 @@ pub struct Driver<F: Folder, C: Clock> {
     answers: VecDeque<(CallId, Answer)>,
     /// What is to be saved, by the call that saves it.
     to_save: BTreeMap<CallId, ToSave>,
-    saved: VecDeque<(CallId, Result<(), NotSaved>)>,
+    saved: VecDeque<(CallId, Result<(), SaveError>)>,
     /// The last draft that was kept of each file: what it was made from, and its id.
     drafts: BTreeMap<String, (Version, String)>,
     events: VecDeque<Event>,
@@ -194,7 +195,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     pub fn save(&mut self, claim: Proof, name: &str, content: &[u8], base: Base) -> CallId {
         let version = section::version_of(content);
         let from = self.machine.unsaved(name, &version);
-        let to_save = ToSave { name: name.to_owned(), content: content.to_owned(), base: from };
+        let to_save = ToSave::new(name, content, from);
         // The number of the next call.
         self.to_save.insert(CallId(self.calls.wrapping_add(1)), to_save);
         let save = Save { claim, path: name.into(), version, base };
@@ -229,7 +230,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// A save was answered: what was refused is kept, and what has been saved needs no draft any more.
     fn after_save(&mut self, saved: &Result<(), NotSaved>, to_save: &ToSave) {
-        let ToSave { name, content, base } = to_save;
+        let ToSave { name, content, base, .. } = to_save;
         let kept = match (saved, self.drafts.get(name)) {
             (Err(NotSaved::Lost(_) | NotSaved::StaleBase(_)), _) => self.keep_draft(name, content),
             (Ok(()), Some((draft_base, id))) if base.as_ref() == Some(draft_base) => {
@@ -276,7 +277,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
     }
 
     /// What came of the next save.
-    pub fn poll_saved(&mut self) -> Option<(CallId, Result<(), NotSaved>)> {
+    pub fn poll_saved(&mut self) -> Option<(CallId, Result<(), SaveError>)> {
         self.saved.pop_front()
     }
 
@@ -350,8 +351,9 @@ impl<F: Folder, C: Clock> Driver<F, C> {
                 Effect::Saved { call, saved } => {
                     if let Some(to_save) = self.to_save.remove(&call) {
                         self.after_save(&saved, &to_save);
+                        let saved = saved.map_err(|why| SaveError::new(why, &to_save));
+                        self.saved.push_back((call, saved));
                     }
-                    self.saved.push_back((call, saved));
                 }
                 // Of everything but requests, programs hear by looking at the folder.
                 Effect::Broadcast(news) => self.say(&news),

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::clock::{self, SystemClock};
 use crate::lock_file;
-use crate::section::{self, Folder, GuardTry, ToSave};
+use crate::section::{self, Folder, GuardTry, ToSave, Undurable};
 
 /// What a file of the project is written to before it takes its place. Under the guard there is one at a time.
 const SAVE_TMP: &str = ".lock.save.tmp";
@@ -98,7 +98,7 @@ impl ProjectFolder {
         content: &[u8],
         base: &Version,
     ) -> Result<Outcome, IoError> {
-        let to_save = ToSave { name: name.to_owned(), content: content.to_owned(), base: None };
+        let to_save = ToSave::new(name, content, None);
         let section = Section::new(Action::Save { claim, call: CallId(0) }, std::process::id())
             .expecting(vec![Expected::new(name, base)]);
         section::run(self, section, Some(&to_save), &SystemClock).map(|conclusion| conclusion.outcome)
@@ -433,8 +433,8 @@ fn replace(
         let _ = rustix::fs::unlinkat(within, temporary, AtFlags::empty());
         return replaced;
     }
-    // What was renamed or removed stays so, whatever happens to the power.
-    Ok(rustix::fs::fsync(within)?)
+    // What was renamed stays so, whatever happens to the power.
+    Ok(rustix::fs::fsync(within).map_err(|errno| Undurable(errno.into()))?)
 }
 
 fn write_aside(within: BorrowedFd<'_>, name: &str, content: &[u8], access: Option<Access>) -> io::Result<()> {
@@ -459,4 +459,41 @@ fn read_bytes(file: &mut File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(record::LONGEST as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use leasehold_project_rules::{IoKind, IoReply, IoStep, NotSaved};
+
+    use super::*;
+    use crate::project::SaveError;
+
+    // A save whose folder could not be synced after the rename said that what was there before was still there. Here the
+    // folder is replaced by a handle of its path only, through which everything works but the sync.
+    #[test]
+    fn a_save_that_fails_after_the_rename_says_that_the_new_content_is_in_place() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("plan.json");
+        let mut folder = ProjectFolder::open(place.path()).unwrap();
+        folder.handle =
+            rustix::fs::open(place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let mut save = || {
+            std::fs::write(&path, b"old").unwrap();
+            let to_save = ToSave::new("plan.json", b"new", None);
+            let reply = section::take_step(&mut folder, &IoStep::Save(CallId(1)), Some(&to_save));
+            let IoReply::Failed { said } = reply else { panic!("{reply:?}") };
+            let why = NotSaved::Folder(IoError { kind: IoKind::Write, said });
+            (SaveError::new(why, &to_save), std::fs::read(&path).unwrap())
+        };
+        let (error, content) = save();
+        assert!(matches!(error, SaveError::Undurable(_)), "{error}");
+        assert!(error.to_string().contains("the new content is in place"), "{error}");
+        assert_eq!(content, b"new");
+        // Before the rename: a folder is in the place of the temporary file.
+        std::fs::create_dir(place.path().join(SAVE_TMP)).unwrap();
+        let (error, content) = save();
+        assert!(error.to_string().ends_with("what was there before is still there"), "{error}");
+        assert_eq!(content, b"old");
+    }
 }

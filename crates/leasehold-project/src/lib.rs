@@ -59,4 +59,4 @@ pub use leasehold_project_rules::{
 };
 pub use project::{Project, ProjectFile, ProjectGuard, SaveError};
 pub use request::HandoverRequest;
-pub use section::{Folder, GuardTry, version_of};
+pub use section::{Folder, GuardTry, Undurable, version_of};

@@ -20,7 +20,7 @@ use crate::draft::Draft;
 use crate::driver::Driver;
 use crate::folder::{OpenError, ProjectFolder};
 use crate::request::HandoverRequest;
-use crate::section::version_of;
+use crate::section::{ToSave, version_of};
 
 type Native = Driver<ProjectFolder, SystemClock>;
 
@@ -41,7 +41,7 @@ enum Order {
     /// Begins a call; what becomes of it goes here.
     Call(Box<dyn FnOnce(&mut Native) -> CallId + Send>, Caller),
     /// Begins a save; what becomes of it goes here.
-    Save(Box<dyn FnOnce(&mut Native) -> CallId + Send>, Sender<Result<(), NotSaved>>),
+    Save(Box<dyn FnOnce(&mut Native) -> CallId + Send>, Sender<Result<(), SaveError>>),
     /// Does something at once.
     Do(Box<dyn FnOnce(&mut Native) + Send>),
     Subscribe(Sender<Event>),
@@ -100,14 +100,21 @@ pub enum SaveError {
     /// It could not be written. What was there before is still there.
     #[error("not saved: {}; what was there before is still there", .0.said)]
     Folder(IoError),
+    /// The file has the new content, and its folder could not be synced: after a power cut it may have the old one again.
+    #[error(
+        "not known to be saved: {}; the new content is in place, and a power cut may undo that; save it again",
+        .0.said
+    )]
+    Undurable(IoError),
 }
 
 impl SaveError {
-    /// Why the file of this name was not saved.
-    pub(crate) fn new(why: NotSaved, name: &str) -> Self {
+    /// Why this was not saved.
+    pub(crate) fn new(why: NotSaved, to_save: &ToSave) -> Self {
         match why {
             NotSaved::Lost(_) => Self::Lost,
-            NotSaved::StaleBase(_) => Self::StaleBase { path: name.to_owned() },
+            NotSaved::StaleBase(_) => Self::StaleBase { path: to_save.name.clone() },
+            NotSaved::Folder(error) if to_save.is_in_place.get() => Self::Undurable(error),
             NotSaved::Folder(error) => Self::Folder(error),
         }
     }
@@ -348,8 +355,8 @@ impl ProjectGuard {
         let (caller, saved) = mpsc::channel();
         let begin = move |driver: &mut Native| driver.save(claim, &path, &content, base);
         let _ = self.project.orders.send(Order::Save(Box::new(begin), caller));
-        let saved = saved.recv().unwrap_or_else(|_| Err(NotSaved::Folder(gone())));
-        saved.map(|()| version).map_err(|why| SaveError::new(why, name))
+        let saved = saved.recv().unwrap_or_else(|_| Err(SaveError::Folder(gone())));
+        saved.map(|()| version)
     }
 
     /// Extends the lease now: by its usual time, or by another.
@@ -423,7 +430,7 @@ impl Drop for ProjectGuard {
 /// Keeps the lease until every [`Project`] and guard is dropped. What was ordered before that is done.
 fn keep(mut driver: Native, inbox: &Receiver<Order>) {
     let mut waiting: Vec<(CallId, Caller)> = Vec::new();
-    let mut saving: Vec<(CallId, Sender<Result<(), NotSaved>>)> = Vec::new();
+    let mut saving: Vec<(CallId, Sender<Result<(), SaveError>>)> = Vec::new();
     let mut listeners = Listeners::default();
     loop {
         match next(&driver, inbox) {

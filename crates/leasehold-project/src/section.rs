@@ -1,6 +1,7 @@
 //! The steps of a guarded section on a folder: a real one, or a double. What is done in which order, and what follows a
 //! failure, is [`leasehold_project_rules::section`]'s to say; nothing is decided here.
 
+use std::cell::Cell;
 use std::fmt::Write;
 use std::io;
 
@@ -56,7 +57,7 @@ pub trait Folder: Send + 'static {
     /// A file below the folder; none if it, or a folder on the way to it, is missing.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes a file of the project as a whole, durably.
+    /// Writes a file of the project as a whole, durably. Fails with [`Undurable`] if the file has the new content already.
     fn save(&self, name: &str, content: &[u8]) -> io::Result<()>;
 
     /// Writes a draft as a whole, durably. This and what follows need no guard: no two drafts have one name.
@@ -105,12 +106,35 @@ pub(crate) struct ToSave {
     pub(crate) content: Vec<u8>,
     /// What it was made from, unless it is what this program has read or written.
     pub(crate) base: Option<Version>,
+    /// Whether a save that failed has put it in its place all the same.
+    pub(crate) is_in_place: Cell<bool>,
+}
+
+impl ToSave {
+    pub(crate) fn new(name: &str, content: &[u8], base: Option<Version>) -> Self {
+        let (name, content) = (name.to_owned(), content.to_owned());
+        Self { name, content, base, is_in_place: Cell::new(false) }
+    }
+}
+
+/// A file has its new content, and the folder could not be synced afterwards: a power cut may bring the old content back.
+#[derive(Debug, thiserror::Error)]
+#[error("the folder could not be synced: {0}")]
+pub struct Undurable(pub io::Error);
+
+impl From<Undurable> for io::Error {
+    fn from(error: Undurable) -> Self {
+        Self::new(error.0.kind(), error)
+    }
 }
 
 /// Takes a step. `to_save` is what the step `Save` is about.
 pub(crate) fn take_step<F: Folder>(folder: &mut F, step: &IoStep, to_save: Option<&ToSave>) -> IoReply {
     reply(folder, step, to_save).unwrap_or_else(|error| {
         tracing::debug!(%error, ?step, "a step in the project folder failed");
+        if let (IoStep::Save(_), Some(to_save)) = (step, to_save) {
+            to_save.is_in_place.set(error.get_ref().is_some_and(|why| why.is::<Undurable>()));
+        }
         IoReply::Failed { said: error.to_string() }
     })
 }

@@ -37,7 +37,7 @@ use crate::driver::Driver;
 use crate::lock_file;
 use crate::project::{self, SaveError};
 use crate::request::HandoverRequest;
-use crate::section::{self, Folder, GuardTry};
+use crate::section::{self, Folder, GuardTry, Undurable};
 
 /// A clock that moves only when a test moves it. Clones are the same clock.
 #[derive(Clone, Debug)]
@@ -89,6 +89,7 @@ struct Inside {
     files: BTreeMap<String, Vec<u8>>,
     fault: Option<(IoKind, String)>,
     writes_happen_all_the_same: bool,
+    syncs_fail: bool,
     programs: u8,
 }
 
@@ -143,6 +144,11 @@ impl MockFolder {
     /// The next write of `.lock` is reported as failed, and has happened.
     pub fn fail_after_writing(&self) {
         self.inside().writes_happen_all_the_same = true;
+    }
+
+    /// From now on, or not any more, the folder cannot be synced after a file of the project has got its new content.
+    pub fn set_syncs_fail(&self, fail: bool) {
+        self.inside().syncs_fail = fail;
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -276,7 +282,11 @@ impl Folder for OpenedMock {
 
     fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
         section::check_name(name)?;
-        self.keep_draft(name, content)
+        self.keep_draft(name, content)?;
+        match self.folder.inside().syncs_fail {
+            true => Err(Undurable(io::Error::other("the disk failed")).into()),
+            false => Ok(()),
+        }
     }
 
     fn keep_draft(&self, id: &str, content: &[u8]) -> io::Result<()> {
@@ -401,7 +411,7 @@ impl FakeProject {
         loop {
             let mut saved = std::iter::from_fn(|| self.driver.poll_saved());
             if let Some((_, saved)) = saved.find(|(known, _)| *known == call) {
-                return saved.map_err(|why| SaveError::new(why, name));
+                return saved;
             }
             if !self.move_on() {
                 return Err(SaveError::Lost);

@@ -488,6 +488,23 @@ fn a_disk_that_fails_makes_the_program_read_only_and_loses_nothing() {
     one.save("a", b"2").unwrap();
 }
 
+// The folder's sync failed after the rename, and the error said that what was there before was still there.
+#[test]
+fn a_save_whose_folder_cannot_be_synced_says_what_is_in_the_file() {
+    let folder = MockFolder::new();
+    let mut one = FakeProject::open(&folder, "one");
+    one.acquire(Options::default()).unwrap();
+    one.save("a", b"1").unwrap();
+    folder.set_syncs_fail(true);
+    let error = one.save("a", b"2").unwrap_err();
+    assert!(matches!(error, SaveError::Undurable(_)), "{error}");
+    assert!(error.to_string().contains("the new content is in place"), "{error}");
+    assert_eq!(folder.file("a").unwrap(), b"2");
+    folder.set_syncs_fail(false);
+    one.save("a", b"2").expect("the same again");
+    one.save("a", b"3").unwrap();
+}
+
 #[test]
 fn a_wall_clock_that_jumps_ahead_lets_another_in_and_no_save_is_lost() {
     let folder = MockFolder::new();
