@@ -104,9 +104,12 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        for child in &mut self.children {
-            // PostgreSQL's first process is runuser, which passes the signal on.
-            let _ = Command::new("kill").arg("-INT").arg(child.id().to_string()).status();
+        // PostgreSQL's first process is that of `runuser`, which ends with it but does not pass an interrupt on.
+        let postmaster =
+            std::fs::read_to_string(self.folder.join("postgres/postmaster.pid")).unwrap_or_default();
+        let servers = self.children.iter().map(|child| child.id().to_string());
+        for process in servers.chain(postmaster.lines().next().map(ToOwned::to_owned)) {
+            let _ = Command::new("kill").args(["-INT", &process]).status();
         }
         for child in &mut self.children {
             let _ = child.wait();
