@@ -26,21 +26,30 @@ const AT_A_TIME: usize = 20;
 /// The smallest share that tests must notice, in per cent.
 const BAR: usize = 90;
 
+const COUNT: usize = 320;
+const MINUTES: u64 = 240;
+
 /// How many, which and how long.
 #[derive(Args)]
 pub struct Options {
     /// How many changes to try, over all parts
-    #[arg(long, value_name = "N", default_value_t = 320)]
+    #[arg(long, value_name = "N", default_value_t = COUNT)]
     count: usize,
     /// Draw the same changes again; by default others each time
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Try no more after this many minutes
-    #[arg(long, value_name = "N", default_value_t = 240)]
+    #[arg(long, value_name = "N", default_value_t = MINUTES)]
     minutes: u64,
     /// Only this part: rules, keeper, section or writer
     #[arg(long, value_name = "PART")]
     part: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { count: COUNT, seed: None, minutes: MINUTES, part: None }
+    }
 }
 
 /// Files whose changes the tests of some packages must notice.

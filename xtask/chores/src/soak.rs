@@ -1,5 +1,6 @@
-//! `cargo xtask soak`: the simulator on fresh seeds for half of the time, three tabs at work in real browsers, then the tests that draw their cases at random
-//! or kill processes, and the API with requests that nobody has seen, again and again until time is up.
+//! `cargo xtask soak`: the simulator on fresh seeds for half of the time, three tabs at work in real browsers, then the
+//! tests that draw their cases at random or kill processes, and the API with requests that nobody has seen, again and again
+//! until time is up.
 //!
 //! It stops at the first failure, because that is what it looks for.
 
@@ -12,7 +13,7 @@ use clap::Args;
 
 use crate::tally::{Report, count};
 use crate::tools::{self, Finished, Workspace};
-use crate::{fuzz_api, sim, web};
+use crate::{fuzz_api, mutants, sim, web};
 
 /// The cases of each property test in one round.
 const CASES: &str = "5000";
@@ -35,12 +36,18 @@ pub struct Options {
     /// Only three tabs of the guide's page in each browser, for five minutes; SEED=N in the environment repeats a run
     #[arg(long, conflicts_with_all = ["minutes", "browsers"])]
     work: bool,
+    /// Only small changes to the rules, as `cargo xtask mutants` makes them; takes hours
+    #[arg(long, conflicts_with_all = ["minutes", "browsers", "work"])]
+    mutants: bool,
 }
 
 /// Repeats the tests; answers whether all rounds passed.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     if options.browsers {
         return while_alive("the browsers", || web::soak(workspace)).map(|report| report.is_fine());
+    }
+    if options.mutants {
+        return mutants::run(workspace, &mutants::Options::default());
     }
     let work = || while_alive("three tabs", || web::soak_work(workspace)).map(|report| report.is_fine());
     if options.work {
