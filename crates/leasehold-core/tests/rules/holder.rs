@@ -10,7 +10,7 @@ use leasehold_core::name::Owner;
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 use proptest::prelude::*;
 
-use crate::world::{World, ask_command, bid, fence, owner, secs};
+use crate::world::{World, ask_command, bid, owner, secs};
 
 fn at(millis: u64) -> HolderTime {
     HolderTime::from_millis(millis)

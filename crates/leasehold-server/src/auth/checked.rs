@@ -61,8 +61,8 @@ impl Checked {
     }
 
     /// Remembers the caller of a token that was checked with these keys.
-    pub(super) fn keep(&self, token: TokenHash, keys: &Arc<Vec<VerifyKey>>, caller: &Arc<Caller>) {
-        self.with_shard(&token, keys, |shard| {
+    pub(super) fn keep(&self, token: &TokenHash, keys: &Arc<Vec<VerifyKey>>, caller: &Arc<Caller>) {
+        self.with_shard(token, keys, |shard| {
             if shard.callers.len() >= TOKENS {
                 shard.callers.clear();
             }
@@ -108,13 +108,13 @@ mod tests {
     fn a_token_counts_for_its_keys_and_its_time() {
         let (checked, keys) = (Checked::default(), Arc::new(Vec::new()));
         let token = || TokenHash::of("token");
-        checked.keep(token(), &keys, &caller("anna"));
+        checked.keep(&token(), &keys, &caller("anna"));
         let found = checked.find(&token(), &keys, |_| true).unwrap();
         assert_eq!(found.subject.as_str(), "anna");
         assert!(checked.find(&TokenHash::of("other"), &keys, |_| true).is_none());
         assert!(checked.find(&token(), &keys, |caller| caller.expires_at > Some(9)).is_none());
         assert!(checked.find(&token(), &keys, |_| true).is_none(), "forgotten once it has expired");
-        checked.keep(token(), &keys, &caller("anna"));
+        checked.keep(&token(), &keys, &caller("anna"));
         // Keys that were read again are other keys, even if they are the same.
         assert!(checked.find(&token(), &Arc::new(Vec::new()), |_| true).is_none());
         assert_eq!(checked.len(), 0);
@@ -124,7 +124,7 @@ mod tests {
     fn a_flood_of_tokens_takes_a_bounded_room() {
         let (checked, keys, anna) = (Checked::default(), Arc::new(Vec::new()), caller("anna"));
         for number in 0..3 * SHARDS * TOKENS {
-            checked.keep(TokenHash::of(&number.to_string()), &keys, &anna);
+            checked.keep(&TokenHash::of(&number.to_string()), &keys, &anna);
         }
         assert!(checked.len() <= SHARDS * TOKENS, "{}", checked.len());
     }

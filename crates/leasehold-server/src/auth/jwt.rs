@@ -77,7 +77,7 @@ impl Jwt {
             return Ok(caller);
         }
         let caller = Arc::new(self.check(&keys, token)?);
-        self.checked.keep(hash, &keys, &caller);
+        self.checked.keep(&hash, &keys, &caller);
         Ok(caller)
     }
 

@@ -91,7 +91,11 @@ fn whole_above(number: f64) -> Option<u64> {
     if number.is_nan() {
         return None;
     }
-    let whole = format!("{}", number.ceil().max(0.0));
+    if number <= 0.0 {
+        // Of zero with a sign, no whole number can be read.
+        return Some(0);
+    }
+    let whole = format!("{}", number.ceil());
     Some(whole.parse().ok().filter(|whole| *whole <= Fence::MAX.get()).unwrap_or(u64::MAX))
 }
 
@@ -262,7 +266,7 @@ mod tests {
             "1.10",
             "1e400",
             "-0",
-            "1e+22",
+            "1e022",
             "[[1]]",
             r#"{"":1}"#,
             r#"{"__id__":1}"#,
