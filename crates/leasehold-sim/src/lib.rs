@@ -14,6 +14,7 @@ pub mod disk;
 pub mod job_model;
 pub mod law;
 pub mod lease_ids;
+pub mod load;
 pub mod message;
 pub mod model;
 pub mod project;

@@ -151,7 +151,7 @@ fn check_alike(place: &str, on: &dyn Fn(&[&str]) -> Command) {
     assert_eq!((next.code, next.err.as_str()), (0, ""), "{place}");
 }
 
-/// A server on a file, for anybody on this machine, at an address that it has again after a restart.
+/// A server on a file, without tokens, at an address that it has again after a restart.
 fn lasting_server(folder: &TempDir, listen: &str) -> Server {
     Server::start(folder, &["--store", "server.db", "--listen", listen])
 }

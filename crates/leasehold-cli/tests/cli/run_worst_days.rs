@@ -141,7 +141,7 @@ fn outside(run: &mut Command, name: &str) -> Supervised {
     )
 }
 
-/// A grandchild in a session of its own (`setsid`) was in no group that anybody killed: it overlapped the next run for 499 of
+/// A grandchild in a session of its own (`setsid`) was in no process group that `run` killed: it overlapped the next run for 499 of
 /// 500 ms.
 #[test]
 fn no_two_at_once_when_a_child_has_left_the_group_and_the_supervisor_is_killed() {

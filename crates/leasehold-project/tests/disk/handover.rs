@@ -131,7 +131,7 @@ fn the_silence_of_a_program_that_was_not_told_grants_nothing() {
     two.check_refused("did not answer");
 }
 
-/// A file that somebody put there, or that a crash left, is advice at most.
+/// A request file that another program put there, or that a crash left, is advice at most.
 #[test]
 fn a_note_that_makes_no_sense_does_nothing() {
     let folder = MockFolder::new();

@@ -85,12 +85,12 @@ impl House {
         self.user_with_claims(subject, json!({ "documents": all, "jobs": all, "leases": all }))
     }
 
-    /// Somebody with these grants for documents, and none elsewhere.
+    /// A caller with these grants for documents, and none elsewhere.
     pub fn user_with(&self, subject: &str, documents: Value) -> User {
         self.user_with_claims(subject, json!({ "documents": documents }))
     }
 
-    /// Somebody with these grants for jobs, and none elsewhere.
+    /// A caller with these grants for jobs, and none elsewhere.
     pub fn worker_with(&self, subject: &str, jobs: Value) -> User {
         self.user_with_claims(subject, json!({ "jobs": jobs }))
     }

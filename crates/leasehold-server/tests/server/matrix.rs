@@ -368,7 +368,7 @@ async fn a_lease_that_one_has_no_grant_for_is_not_there() {
         house.worker_with("user-a", json!({ "*": "force" })),
         house.program_with("user-a", json!({ "secre": "force", "secret/*": "force", "x*": "force" })),
     ];
-    // What the absence of a lease looks like to somebody who may hold it.
+    // What the absence of a lease looks like to a caller who may hold it.
     let absent = house.user("user-c").and("lease-id", HELD).put("/api/leases/absent").await;
     absent.refused(404, "lease_not_found");
     for user in outsiders {

@@ -4,7 +4,6 @@
 //! other programs make meanwhile is measured too, and figures taken under it are marked.
 
 mod cycles;
-mod load;
 mod million;
 mod plot;
 mod report;
@@ -16,7 +15,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use cycles::Figures;
-use load::ForeignLoad;
+use leasehold_sim::load::ForeignLoad;
 
 /// Measures the engine.
 #[derive(Parser)]

@@ -16,8 +16,9 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use calls::{Caller, Target};
+use leasehold_sim::load::{ForeignLoad, seconds_of_tree};
 use report::{Figures, Report};
-use servers::{Machine, Servers};
+use servers::Servers;
 
 /// Measures the server.
 #[derive(Parser)]
@@ -46,8 +47,7 @@ const CONNECTIONS: [usize; 4] = [1, 16, 64, 256];
 async fn main() -> Result<()> {
     let args = Args::parse();
     let servers = Servers::start(&args.program)?;
-    let before = Machine::now();
-    let start = Instant::now();
+    let load = ForeignLoad::start();
     let mut report = Report::new();
     for round in 1..=args.rounds {
         eprintln!("round {round} of {}: {CONNECTIONS:?} connections to each server in turn", args.rounds);
@@ -58,8 +58,7 @@ async fn main() -> Result<()> {
             }
         }
     }
-    let busy = Machine::now().since(&before);
-    report.foreign_load = busy.foreign_seconds / start.elapsed().as_secs_f64();
+    report.foreign_load = load.cores();
     drop(servers);
     if let Some(file) = &args.plot {
         std::fs::write(file, report.svg()).with_context(|| format!("cannot write {}", file.display()))?;
@@ -76,7 +75,7 @@ async fn turn(target: &Target, connections: usize, time: Duration) -> Result<Fig
         );
     }
     let stop = Arc::new(AtomicBool::new(false));
-    let busy = servers::ticks_of_tree(target.process);
+    let busy = seconds_of_tree(target.process);
     let start = Instant::now();
     let tasks: Vec<_> = callers.into_iter().map(|caller| tokio::spawn(cycle(caller, stop.clone()))).collect();
     tokio::time::sleep(time).await;
@@ -85,12 +84,10 @@ async fn turn(target: &Target, connections: usize, time: Duration) -> Result<Fig
     for task in tasks {
         times.extend(task.await??);
     }
-    let elapsed = start.elapsed().as_secs_f64();
-    let ticks = servers::ticks_of_tree(target.process).saturating_sub(busy);
-    Figures::of(times, elapsed, servers::seconds(ticks))
+    Figures::of(times, start.elapsed().as_secs_f64(), seconds_of_tree(target.process) - busy)
 }
 
-/// Acquires, renews and releases until it is told to stop; answers how long each request took, in microseconds.
+/// Acquires, renews and releases until `stop` is set; answers how long each request took, in microseconds.
 async fn cycle(mut caller: Caller, stop: Arc<AtomicBool>) -> Result<Vec<u32>> {
     let mut times = Vec::with_capacity(100_000);
     while !stop.load(Ordering::Relaxed) {

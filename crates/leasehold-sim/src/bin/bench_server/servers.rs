@@ -1,4 +1,4 @@
-//! The three servers, each with a folder and a port of its own, and what they cost the machine. They end with this value.
+//! The three servers, each with a folder and a port of its own. They end when this value is dropped.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -151,62 +151,4 @@ fn run(command: &mut Command) -> Result<()> {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
-}
-
-/// The kernel counts processor time in hundredths of a second.
-pub fn seconds(ticks: u64) -> f64 {
-    ticks as f64 / 100.0
-}
-
-/// The processor time of the whole machine, and that of this program and the servers.
-pub struct Machine {
-    busy: u64,
-    own: u64,
-}
-
-pub struct Busy {
-    pub foreign_seconds: f64,
-}
-
-impl Machine {
-    pub fn now() -> Self {
-        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let numbers = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).take(3);
-        let busy = numbers.filter_map(|number| number.parse::<u64>().ok()).sum();
-        Self { busy, own: ticks_of_tree(std::process::id()) }
-    }
-
-    pub fn since(&self, before: &Self) -> Busy {
-        let (busy, own) = (self.busy.saturating_sub(before.busy), self.own.saturating_sub(before.own));
-        Busy { foreign_seconds: seconds(busy.saturating_sub(own)) }
-    }
-}
-
-/// The processor time of a process, of all that came of it, and of those of them that have ended.
-pub fn ticks_of_tree(root: u32) -> u64 {
-    let folders = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let all: Vec<Stat> =
-        folders.filter_map(|folder| Stat::read(folder.file_name().to_str()?.parse().ok()?)).collect();
-    let mut tree = vec![root];
-    let mut ticks = 0;
-    while let Some(process) = tree.pop() {
-        ticks += all.iter().find(|stat| stat.process == process).map_or(0, |stat| stat.ticks);
-        tree.extend(all.iter().filter(|stat| stat.parent == process).map(|stat| stat.process));
-    }
-    ticks
-}
-
-struct Stat {
-    process: u32,
-    parent: u32,
-    ticks: u64,
-}
-
-impl Stat {
-    fn read(process: u32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-        let ticks = fields.get(11..15)?.iter().filter_map(|number| number.parse::<u64>().ok()).sum();
-        Some(Self { process, parent: fields.get(1)?.parse().ok()?, ticks })
-    }
 }
