@@ -61,8 +61,8 @@ export type AutoSaveNotice = { readonly number: number; readonly at: number } & 
   | { readonly kind: 'space-low'; readonly freeBytes: number }
   /** What was in memory was made from an older version: the newer one was loaded, and this tab's work is a draft. */
   | { readonly kind: 'draft-kept' }
-  /** A generation was restored; what was there before is the newest one below it. */
-  | { readonly kind: 'restored'; readonly ts: string }
+  /** A generation was restored. To undo that, restore `before`, which has what was there; null if there was nothing. */
+  | { readonly kind: 'restored'; readonly ts: string; readonly before: string | null }
 );
 
 /** All of it at one moment. The object is replaced whenever something changes. */
