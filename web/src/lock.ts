@@ -265,8 +265,8 @@ class Machine {
         return { version };
       } catch (cause) {
         const error = cause instanceof ProjectLockError || cause instanceof TypeError ? cause : errorOf(unsaved(path, cause));
-        // A save that may be tried again is still the application's.
-        if (error instanceof ProjectLockError && !error.retryable) await this.#keep(path, data, version, from).catch(() => {});
+        // Even one that may be tried again: the page may be reloaded before it is.
+        if (error instanceof ProjectLockError) await this.#keep(path, data, version, from).catch(() => {});
         throw error;
       }
     });

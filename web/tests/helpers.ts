@@ -111,3 +111,9 @@ function code(error: ProjectLockError | string): string {
 export async function codeOf(call: Promise<unknown>): Promise<string> {
   return call.then(() => 'none', (error: ProjectLockError) => error.code ?? String(error));
 }
+
+/** Takes the guard of a tab's project and keeps it, as a frozen tab does. */
+export async function stickGuard(tab: Tab): Promise<{ close(): void }> {
+  const project = await tab.opfs.root.getDirectoryHandle('project');
+  return (await project.getFileHandle('.lock.guard')).createSyncAccessHandle();
+}

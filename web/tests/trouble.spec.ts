@@ -3,13 +3,7 @@
 import { expect, test, vi } from 'vitest';
 import { LockRenewalError, ProjectLockError } from '../src/index.js';
 import { createProjectLock } from '../src/local.js';
-import { Tab, codeOf } from './helpers.js';
-
-/** Somebody takes the guard and keeps it. */
-async function stickGuard(tab: Tab): Promise<{ close(): void }> {
-  const project = await tab.opfs.root.getDirectoryHandle('project');
-  return (await project.getFileHandle('.lock.guard')).createSyncAccessHandle();
-}
+import { Tab, codeOf, stickGuard } from './helpers.js';
 
 // An app saved while a frozen tab had the guard, and got an error of the inside of the package: no code, nothing to tell
 // the user. Every refusal is a ProjectLockError.

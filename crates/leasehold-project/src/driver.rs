@@ -191,7 +191,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// Begins to write a file of the project. It is written if the lease is good and the file has the version that the save was
     /// made from, which is checked under the guard that the file is swapped under; [`poll_saved`](Self::poll_saved) says what
-    /// came of it. What is refused is kept as a draft.
+    /// came of it. What is not saved is kept as a draft.
     pub fn save(&mut self, claim: Proof, name: &str, content: &[u8], base: Base) -> CallId {
         let version = section::version_of(content);
         let from = self.machine.unsaved(name, &version);
@@ -204,12 +204,16 @@ impl<F: Folder, C: Clock> Driver<F, C> {
 
     /// Keeps content as a draft, unless it is empty, or what this program has read or written under this name.
     pub fn keep_draft(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
+        let base = self.machine.unsaved(name, &section::version_of(content));
+        self.keep_draft_from(base, name, content)
+    }
+
+    /// The same for content that was made from `base`; none means that nothing could be lost.
+    fn keep_draft_from(&mut self, base: Option<Version>, name: &str, content: &[u8]) -> io::Result<()> {
         section::check_name(name)?;
-        let version = section::version_of(content);
-        let Some(base) = self.machine.unsaved(name, &version).filter(|_| !content.is_empty()) else {
-            return Ok(());
-        };
+        let Some(base) = base.filter(|_| !content.is_empty()) else { return Ok(()) };
         let now = self.clock.now().wall;
+        let version = section::version_of(content);
         let id = draft::keep(&self.folder, name, content, (&version, &base), now)?;
         match self.drafts.insert(name.to_owned(), (base.clone(), id.clone())) {
             // The new one was made from the same version, and contains what the old one did.
@@ -228,11 +232,13 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         draft::discard(&self.folder, id)
     }
 
-    /// A save was answered: what was refused is kept, and what has been saved needs no draft any more.
+    /// A save was answered: what was not saved is kept, even if it may be tried again, because the program may end before that.
+    /// What has been saved needs no draft any more.
     fn after_save(&mut self, saved: &Result<(), NotSaved>, to_save: &ToSave) {
         let ToSave { name, content, base, .. } = to_save;
         let kept = match (saved, self.drafts.get(name)) {
-            (Err(NotSaved::Lost(_) | NotSaved::StaleBase(_)), _) => self.keep_draft(name, content),
+            // Of what it was made before the save was tried: a save that failed may have been written all the same.
+            (Err(_), _) => self.keep_draft_from(base.clone(), name, content),
             (Ok(()), Some((draft_base, id))) if base.as_ref() == Some(draft_base) => {
                 self.folder.discard_draft(id)
             }

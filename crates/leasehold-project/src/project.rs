@@ -339,7 +339,7 @@ impl ProjectGuard {
     /// Writes a file of the project, such as `pages/1.json`, as a whole; answers its version. Whether the project is still ours
     /// is looked at under the same guard: a program that slept through its lease cannot overwrite the work of the next one.
     /// So is the version of the file: it must be what this program last [read](Project::read) or saved, or no file if it did
-    /// neither. What is refused is kept as a [draft](Project::drafts).
+    /// neither. What is not saved is kept as a [draft](Project::drafts).
     pub fn save(&self, name: &str, content: &[u8]) -> Result<Version, SaveError> {
         self.save_from(name, content, Base::LastSeen)
     }

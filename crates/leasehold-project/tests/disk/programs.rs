@@ -415,6 +415,21 @@ fn a_program_that_comes_back_does_not_overwrite_what_another_saved() {
     assert!(other.discard_draft("plan.json").is_err(), "a file of the project is no draft");
 }
 
+// A save that could not be written was left to the program to try again, and the program ended before it did.
+#[test]
+fn what_could_not_be_written_is_kept_until_it_is_saved() {
+    let place = tempfile::tempdir().unwrap();
+    let project = Project::open(place.path()).unwrap();
+    let guard = project.acquire(once()).unwrap();
+    fs::create_dir(place.path().join("plan.json")).unwrap();
+    let refused = guard.save_from("plan.json", b"work", Base::Overwrite).unwrap_err();
+    assert!(matches!(refused, SaveError::Folder(_)), "{refused}");
+    assert_eq!(drafts(&project), [("plan.json".to_owned(), b"work".to_vec())]);
+    fs::remove_dir(place.path().join("plan.json")).unwrap();
+    guard.save("plan.json", b"work and more").unwrap();
+    assert!(drafts(&project).is_empty());
+}
+
 // Another program, which does not know the lock.
 #[test]
 fn a_file_that_was_changed_from_outside_is_not_overwritten_unless_told_so() {
