@@ -20,6 +20,9 @@ const CARGO_MUTANTS: &str = "27.1.0";
 /// Seconds for the tests of one change: several times what they take unchanged. A change that makes them hang is noticed.
 const TIMEOUT: &str = "240";
 
+/// How many cases of each property are tried for one change: fewer than in the tests, since there are hundreds of changes.
+const CASES: &str = "150";
+
 /// How many changes are tried at a time; between them the time limit is looked at.
 const AT_A_TIME: usize = 20;
 
@@ -197,6 +200,7 @@ impl Mutator {
         }
         // A folder of its own: the tests of the workspace would otherwise be built anew after every run.
         command.env("CARGO_TARGET_DIR", self.folder.join("build"));
+        command.env("LEASEHOLD_CASES", CASES).env("CARGO_PROFILE_TEST_DEBUG", "none");
         command
     }
 

@@ -311,7 +311,7 @@ fn good_trip() -> impl Strategy<Value = Trip> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(1_000))]
 
     #[test]
     fn law_08_who_believes_it_holds_does(

@@ -16,3 +16,11 @@ mod model;
 mod names;
 mod table;
 mod world;
+
+use proptest::test_runner::Config as ProptestConfig;
+
+/// So many cases of a property, unless `LEASEHOLD_CASES` says otherwise. A failing one is printed, and kept nowhere.
+fn cases(usual: u32) -> ProptestConfig {
+    let cases = std::env::var("LEASEHOLD_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}

@@ -766,7 +766,7 @@ fn steps_without_long_pauses() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(1_000))]
 
     #[test]
     fn decide_and_the_model_say_the_same(steps in steps(), few_fences in prop::bool::weighted(0.1)) {

@@ -75,7 +75,7 @@ fn every_limit_is_inclusive() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(200))]
 
     #[test]
     fn no_text_at_all_makes_a_refusal_unsafe(text in any::<String>()) {
