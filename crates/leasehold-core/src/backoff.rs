@@ -196,6 +196,13 @@ mod tests {
     }
 
     #[test]
+    fn the_random_numbers_are_those_of_xorshift32() {
+        let mut retries = Retries::new(RetryPolicy::CALL, 1);
+        let numbers: Vec<u32> = (0..4).map(|_| retries.draw()).collect();
+        assert_eq!(numbers, [1, 270_369, 67_634_689, 2_647_435_461]);
+    }
+
+    #[test]
     fn an_endless_policy_never_ends_and_stays_between_half_the_wait_and_the_wait() {
         let mut retries = Retries::new(RetryPolicy::PATIENT, 7);
         for failures in 1..1_000 {

@@ -101,6 +101,8 @@ const PARTS: [Part; 4] = [
 #[derive(Default)]
 struct Outcome {
     caught: usize,
+    /// Of these, the tests did not end in time. On a machine that is busy with something else, that says little.
+    hung: usize,
     /// Changes that do not compile say nothing.
     unviable: usize,
     missed: Vec<String>,
@@ -113,6 +115,7 @@ impl Outcome {
 
     fn add(&mut self, other: Self) {
         self.caught += other.caught;
+        self.hung += other.hung;
         self.unviable += other.unviable;
         self.missed.extend(other.missed);
     }
@@ -243,8 +246,10 @@ impl Mutator {
             let text = fs::read_to_string(results.join(name)).unwrap_or_default();
             some.iter().filter(|asked| text.lines().any(|line| line == *asked)).cloned().collect()
         };
+        let hung = lines("timeout.txt").len();
         let outcome = Outcome {
-            caught: lines("caught.txt").len() + lines("timeout.txt").len(),
+            caught: lines("caught.txt").len() + hung,
+            hung,
             unviable: lines("unviable.txt").len(),
             missed: lines("missed.txt"),
         };
@@ -273,11 +278,12 @@ fn show(outcomes: &[(&Part, Outcome)]) {
         "part",
         "tried",
         "noticed",
+        "of these by hanging",
         "not noticed",
         "do not compile",
     ]);
     for (part, outcome) in outcomes {
-        let counts = [outcome.tried(), outcome.caught, outcome.missed.len(), outcome.unviable];
+        let counts = [outcome.tried(), outcome.caught, outcome.hung, outcome.missed.len(), outcome.unviable];
         table.add_row(std::iter::once(part.name.to_owned()).chain(counts.map(|count| count.to_string())));
     }
     println!("{table}");
@@ -352,8 +358,9 @@ mod tests {
     #[test]
     fn a_reason_is_found_wherever_its_line_moved() {
         let reasons = parse_reasons("# comment\nsrc/a.rs: replace > with >= in f | both are right\n");
-        let missed =
-            |name: &str| vec![(&PARTS[0], Outcome { caught: 9, unviable: 0, missed: vec![name.into()] })];
+        let missed = |name: &str| {
+            vec![(&PARTS[0], Outcome { caught: 9, missed: vec![name.into()], ..Outcome::default() })]
+        };
         assert!(judge(&missed("src/a.rs:3:4: replace > with >= in f"), &reasons).unwrap());
         assert!(!judge(&missed("src/a.rs:3:4: replace > with == in f"), &reasons).unwrap());
     }
@@ -361,7 +368,12 @@ mod tests {
     #[test]
     fn fewer_than_the_bar_fail_even_with_reasons() {
         let reasons = parse_reasons("a: b | c");
-        let outcome = Outcome { caught: 8, unviable: 3, missed: vec!["a:1:1: b".into(), "a:2:1: b".into()] };
+        let outcome = Outcome {
+            caught: 8,
+            unviable: 3,
+            missed: vec!["a:1:1: b".into(), "a:2:1: b".into()],
+            ..Outcome::default()
+        };
         assert!(!judge(&[(&PARTS[0], outcome)], &reasons).unwrap());
     }
 }

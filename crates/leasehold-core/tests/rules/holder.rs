@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::holder::{Action, Confirm, Keeper, Lost, PendingRequest, Reply, Terms, margin};
-use leasehold_core::lease::{Command, OnSilence, Outcome};
+use leasehold_core::holder::{
+    Action, Confirm, Keeper, Lost, PendingRequest, Reply, Terms, longest_wind_down, margin, renew_after,
+    stop_after,
+};
+use leasehold_core::lease::{Command, LossReason, OnSilence, Outcome};
 use leasehold_core::name::Owner;
 use leasehold_core::time::{HolderTime, StoreTime, Ttl};
 use proptest::prelude::*;
@@ -31,6 +34,30 @@ fn pending(seq: u64, countdown: u64) -> PendingRequest {
         countdown: secs(countdown),
         left: None,
     }
+}
+
+#[test]
+fn winding_down_takes_the_last_third_and_a_renewal_comes_before() {
+    assert_eq!(longest_wind_down(Duration::from_secs(27)), Duration::from_secs(9));
+    for seconds in [1, 2, 5, 15, 30, 300, 86_400] {
+        let usable = stop_after(secs(seconds).as_duration(), secs(seconds));
+        let begins = usable - longest_wind_down(usable);
+        assert!(renew_after(secs(seconds)) < begins, "{seconds} s");
+    }
+}
+
+#[test]
+fn what_a_store_answers_is_a_reply_to_the_holder() {
+    let now = StoreTime::from_millis(5_000);
+    let reply = |outcome: &Outcome| Reply::in_store(outcome, now, 7);
+    let told = Outcome::Told { ends_at: StoreTime::from_millis(9_000) };
+    assert_eq!(reply(&told), Some(Reply::Counting { request: 7, left: Duration::from_secs(4) }));
+    for outcome in [Outcome::Refused, Outcome::NoRequest] {
+        assert_eq!(reply(&outcome), Some(Reply::RequestOver { request: 7 }));
+    }
+    let lost = Outcome::Lost { because: LossReason::TakenOver, held: None };
+    assert_eq!(reply(&lost), Some(Reply::Lost(LossReason::TakenOver)));
+    assert_eq!(reply(&Outcome::Released), None, "no answer to what a keeper sends");
 }
 
 // --- law 8, case by case ---

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use crate::world::{fence, lease_id, owner};
 
 const TTL: u64 = 300;
+const DAY: u64 = 86_400;
 
 /// A store with one job and no IO. A worker is a name such as `w1`, or `w1/2` for its second attempt.
 struct Store {
@@ -218,6 +219,19 @@ fn a_job_is_completed_once_and_replays_its_result() {
         ("lost: released".into(), "lost: released".into())
     );
     assert_eq!((store.status(), store.create("payload", None)), ("READY: 42".into(), "exists".into()));
+}
+
+#[test]
+fn a_finished_job_may_be_forgotten_after_thirty_days() {
+    let mut store = Store::with_job(None);
+    store.pass(31 * DAY);
+    assert!(!store.job().is_forgettable(store.now), "it is not finished");
+    store.acquire("w1");
+    store.complete("w1", "42");
+    store.pass(30 * DAY - 1);
+    assert!(!store.job().is_forgettable(store.now));
+    store.pass(1);
+    assert!(store.job().is_forgettable(store.now));
 }
 
 #[test]
