@@ -6,6 +6,7 @@ mod bench;
 mod clients;
 mod fuzz_api;
 mod mutants;
+mod scratch;
 mod services;
 mod sim;
 mod soak;

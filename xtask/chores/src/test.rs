@@ -11,6 +11,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use comfy_table::{Table, presets};
 
+use crate::scratch::Scratch;
 use crate::tally::{Report, count};
 use crate::tools::{self, Workspace};
 use crate::{clients, fuzz_api, services, sim, tidy, wasm, web};
@@ -118,7 +119,12 @@ fn lint(workspace: &Workspace) -> Result<Report> {
 /// the benchmarks alone.
 fn tests(workspace: &Workspace) -> Result<Report> {
     let mut report = services::ensure()?;
+    let scratch = Scratch::new()?;
     let mut tests = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    tests.env("RUST_TEST_THREADS", threads().to_string());
+    if let Some(scratch) = &scratch {
+        tests.env("TMPDIR", scratch.path());
+    }
     if let Some(python) = clients::python_with_firestore(workspace)? {
         tests.env("LEASEHOLD_FIRESTORE_PYTHON", python);
     }
@@ -128,6 +134,11 @@ fn tests(workspace: &Workspace) -> Result<Report> {
     }
     report.add(&count(&finished.output, finished.ok));
     Ok(report)
+}
+
+/// Twice as many tests at a time as there are cores: many of them wait, for a lease to end or for a process.
+fn threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn docs(workspace: &Workspace) -> Result<Report> {
