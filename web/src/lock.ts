@@ -4,6 +4,7 @@
 
 import { checkData, claimOf, DEFAULT_NAME, DEFAULT_ROOT, projectOf } from './arguments.js';
 import type { Answer, DialectsView, EffectView, HolderView, NewsView, ProjectLeaseView, StepView } from './border.js';
+import { systemClock } from './clock.js';
 import { errorOf, ProjectLockError, unsaved, unusable } from './error.js';
 import type { FileCall } from './files.js';
 import { ProjectFolder } from './folder.js';
@@ -395,15 +396,6 @@ interface Around {
   readonly clock: Clock;
   readonly channel: ((name: string) => Channel) | null;
 }
-
-const systemClock: Clock = {
-  now: () => Date.now(),
-  monotonic: () => performance.now(),
-  after: (ms, work) => {
-    const timer = setTimeout(work, ms);
-    return () => clearTimeout(timer);
-  },
-};
 
 async function lookAround({ locks, folder, accessHandles, clock = systemClock, channel }: Surroundings): Promise<Around> {
   const found: Place = folder === undefined ? await privateFiles() : { folder, why: 'no-folder' };
