@@ -30,6 +30,7 @@ const options = {
 // pages load, has a copy of what the Worker has.
 await build({ ...options, entryPoints: ['src/index.ts', 'src/worker.ts'], external: ['./local.js'] });
 await build({ ...options, entryPoints: ['src/local.ts', 'src/testing.ts'] });
+await build({ ...options, entryPoints: ['src/elements.ts', 'src/elements-define.ts'] });
 
 // Once more: terser finds 3 % that esbuild leaves, and a page loads it. No function here is used as a constructor, which is
 // all that `unsafe_arrows` and `unsafe_methods` could break.

@@ -40,6 +40,12 @@ test('entry, Worker and what they share: at most 10 KB', () => {
   expect(zipped(dist, names)).toBeLessThanOrEqual(10_000);
 });
 
+test('the elements: at most 12 KB', () => {
+  const names = loaded(dist, 'elements-define.js', loaded(dist, 'elements.js'));
+  expect(names.size).toBeGreaterThan(1);
+  expect(zipped(dist, names)).toBeLessThanOrEqual(12_000);
+});
+
 test('the code that does the work is loaded by the Worker, and by a page only if it can have none', { timeout: 60_000 }, async () => {
   const root = mkdtempSync(join(tmpdir(), 'leasehold-loads-'));
   try {

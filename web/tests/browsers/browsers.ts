@@ -24,6 +24,10 @@ const CHROMIUM_ARGUMENTS = [
 export interface Tab {
   /** Runs a function in the page, with an argument that can be sent there. */
   run<Answer, Argument>(work: (argument: Argument) => Answer | Promise<Answer>, argument: Argument): Promise<Answer>;
+  /** Presses a key. */
+  press(key: 'Enter' | 'Escape' | 'Tab'): Promise<void>;
+  /** Has its user prefer reduced motion. Chromium alone. */
+  reduceMotion(): Promise<void>;
   /** Closes it, as a user does. */
   close(): Promise<void>;
   /** Crashes its renderer. Chromium alone. */
@@ -93,6 +97,8 @@ async function startPlaywright(profile: string): Promise<Omit<Browser, 'workers'
       const session = () => context.newCDPSession(page);
       return {
         run: (work, argument) => page.evaluate(work as never, argument) as never,
+        press: (key) => page.keyboard.press(key),
+        reduceMotion: () => page.emulateMedia({ reducedMotion: 'reduce' }),
         close: () => page.close(),
         away: async (to) => { await page.goto(to); },
         back: () => back(page),
@@ -135,6 +141,8 @@ async function startPuppeteer(kind: Kind, profile: string, isPrivate: boolean): 
       };
       return {
         run: (work, argument) => page.evaluate(work as never, argument as never) as never,
+        press: (key) => page.keyboard.press(key),
+        reduceMotion: cannot,
         close: () => page.close(),
         away: async (to) => { await page.goto(to); },
         back: () => back(page),

@@ -92,14 +92,15 @@ export class TestServer {
     if (['/barrier', '/enter', '/leave'].includes(url.pathname)) return [200, 'text/plain', ''];
     if (url.pathname === '/favicon.ico') return [200, 'image/x-icon', ''];
     if (url.pathname.includes('..')) return [400, 'text/plain', ''];
-    if (url.pathname.startsWith('/bundle/')) return [200, 'text/javascript', await bundle(url.pathname.slice(8))];
+    if (url.pathname.startsWith('/bundle/')) return [200, 'text/javascript', await bundle(`tests/browsers/${url.pathname.slice(8)}`)];
+    if (url.pathname === '/gallery/gallery.js') return [200, 'text/javascript', await bundle(url.pathname.slice(1))];
     return [200, TYPES[extname(url.pathname)] ?? 'text/plain', await readFile(this.#root + url.pathname)];
   }
 }
 
-/** A test's own script, with what it imports. */
+/** A script that was not built, with what it imports. */
 async function bundle(name: string): Promise<string> {
-  const entry = `${web}/tests/browsers/${name.replace(/\.js$/, '.ts')}`;
+  const entry = `${web}/${name.replace(/\.js$/, '.ts')}`;
   const external = ['/dist/*', '/bundle/*'];
   const built = await build({ entryPoints: [entry], bundle: true, external, write: false, format: 'esm', target: 'es2022' });
   return built.outputFiles[0]?.text ?? '';
