@@ -49,6 +49,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod autosave;
 pub mod clock;
 pub mod effect;
 pub mod event;

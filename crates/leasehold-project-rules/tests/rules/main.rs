@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod autosave;
 mod guard;
 mod handover;
 mod machine;
