@@ -189,13 +189,31 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         Ok(content)
     }
 
+    /// The program knows this version of a file. What is saved under its name from now on is made from it.
+    pub(crate) fn saw(&mut self, name: &str, version: Version) {
+        self.machine.saw(name, version);
+        self.work();
+    }
+
     /// Begins to write a file of the project. It is written if the lease is good and the file has the version that the save was
     /// made from, which is checked under the guard that the file is swapped under; [`poll_saved`](Self::poll_saved) says what
     /// came of it. What is not saved is kept as a draft.
     pub fn save(&mut self, claim: Proof, name: &str, content: &[u8], base: Base) -> CallId {
+        self.save_also(claim, name, content, base, None)
+    }
+
+    /// The same under a second name, too, where the file system can do that.
+    pub(crate) fn save_also(
+        &mut self,
+        claim: Proof,
+        name: &str,
+        content: &[u8],
+        base: Base,
+        also: Option<String>,
+    ) -> CallId {
         let version = section::version_of(content);
         let from = self.machine.unsaved(name, &version);
-        let to_save = ToSave::new(name, content, from);
+        let to_save = ToSave { also, ..ToSave::new(name, content, from) };
         // The number of the next call.
         self.to_save.insert(CallId(self.calls.wrapping_add(1)), to_save);
         let save = Save { claim, path: name.into(), version, base };

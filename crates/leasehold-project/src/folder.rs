@@ -22,6 +22,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
 use crate::clock::{self, SystemClock};
+use crate::disk::{Disk, Kernel};
 use crate::lock_file;
 use crate::section::{self, Folder, GuardTry, ToSave, Undurable};
 
@@ -38,6 +39,7 @@ const PRIVATE: RawMode = 0o600;
 pub struct ProjectFolder {
     path: PathBuf,
     handle: OwnedFd,
+    disk: Box<dyn Disk>,
     /// The guard, while this value is in a guarded section.
     guard: Option<File>,
     /// The held files that this value keeps open, by fence.
@@ -63,6 +65,11 @@ pub enum OpenError {
 impl ProjectFolder {
     /// Opens the folder; it must exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_on(path, Box::new(Kernel))
+    }
+
+    /// The same with writes that go through this disk.
+    pub(crate) fn open_on(path: impl AsRef<Path>, disk: Box<dyn Disk>) -> Result<Self, OpenError> {
         let given = path.as_ref();
         let refused = |said: io::Error| OpenError::Folder { path: given.to_owned(), said };
         let path = given.canonicalize().map_err(refused)?;
@@ -72,7 +79,7 @@ impl ProjectFolder {
         });
         root::check(names, &given.to_string_lossy())?;
         let handle = open_folder(rustix::fs::CWD, &path).map_err(|errno| refused(errno.into()))?;
-        Ok(Self { path, handle, guard: None, held: BTreeMap::new() })
+        Ok(Self { path, handle, disk, guard: None, held: BTreeMap::new() })
     }
 
     /// Where it is, links resolved.
@@ -165,6 +172,82 @@ impl ProjectFolder {
         }
     }
 
+    /// Writes a file as a whole: by a temporary one that takes its place once it is safely on disk. Who may use it is as told, or
+    /// as usual for a new file. `second` is another name that the same content gets before.
+    fn replace(
+        &self,
+        within: BorrowedFd<'_>,
+        (temporary, name): (&str, &str),
+        content: &[u8],
+        access: Option<Access>,
+        second: Option<(BorrowedFd<'_>, &str)>,
+    ) -> io::Result<()> {
+        if self.unlink_if_there(within, temporary)? {
+            self.disk.sync_folder(within)?;
+        }
+        let written = self.write_aside(within, temporary, content, access);
+        let linked = written.and_then(|()| match second {
+            Some((folder, second)) => self.link(within, temporary, folder, second),
+            None => Ok(()),
+        });
+        let replaced = linked.and_then(|()| self.disk.rename(within, temporary, name));
+        if replaced.is_err() {
+            // On a full disk it would keep others from writing. If it stays, the next write removes it.
+            let _ = self.disk.unlink(within, temporary);
+            if let Some((folder, second)) = second {
+                let _ = self.disk.unlink(folder, second);
+            }
+            return replaced;
+        }
+        // What was renamed stays so, whatever happens to the power.
+        Ok(self.disk.sync_folder(within).map_err(Undurable)?)
+    }
+
+    fn write_aside(
+        &self,
+        within: BorrowedFd<'_>,
+        name: &str,
+        content: &[u8],
+        access: Option<Access>,
+    ) -> io::Result<()> {
+        // Private until it is known who may read it.
+        let mode = access.map_or(BY_UMASK, |_| PRIVATE);
+        let mut file = self.disk.create(within, name, mode).map_err(|error| named(name, &error))?;
+        access.map_or(Ok(()), |access| access.give(&file))?;
+        self.disk.write(&mut file, content)?;
+        self.disk.sync(&file)
+    }
+
+    /// Gives a file a second name. There are file systems without that: then the autosave writes the generation itself.
+    fn link(&self, from: BorrowedFd<'_>, name: &str, into: BorrowedFd<'_>, second: &str) -> io::Result<()> {
+        match self.disk.link(from, name, into, second) {
+            Err(error) if is_without_links(&error) => Ok(()),
+            // Of a save that failed: a name is never used for two that succeeded.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.disk.unlink(into, second)?;
+                self.disk.link(from, name, into, second)
+            }
+            linked => linked,
+        }
+    }
+
+    /// Removes a file of the folder itself, durably.
+    fn remove_durably(&self, name: &str) -> io::Result<()> {
+        match self.unlink_if_there(self.handle.as_fd(), name)? {
+            true => self.disk.sync_folder(self.handle.as_fd()),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes a file; answers whether it was there.
+    fn unlink_if_there(&self, within: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+        match self.disk.unlink(within, name) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Who may use the files of the lock: those who may use the folder.
     fn access(&self) -> io::Result<Access> {
         let folder = Access::of(&rustix::fs::fstat(&self.handle)?);
@@ -224,11 +307,12 @@ impl Folder for ProjectFolder {
 
     fn write_lock(&self, record: &Record) -> io::Result<()> {
         let access = Some(self.access()?);
-        replace(self.handle.as_fd(), file::LOCK, file::LOCK_TMP, lock_file::print(record).as_bytes(), access)
+        let content = lock_file::print(record);
+        self.replace(self.handle.as_fd(), (file::LOCK_TMP, file::LOCK), content.as_bytes(), access, None)
     }
 
     fn remove_lock(&self) -> io::Result<()> {
-        remove(self.handle.as_fd(), file::LOCK)
+        self.remove_durably(file::LOCK)
     }
 
     fn probe(&self, fence: Fence) -> Probe {
@@ -268,7 +352,7 @@ impl Folder for ProjectFolder {
             let name = entry.file_name().to_string_lossy();
             let is_other = name.starts_with(file::HELD) && *name != file::held(keep);
             if is_other && self.read_only(&name).is_ok_and(|held| held.try_lock_shared().is_ok()) {
-                remove(self.handle.as_fd(), &name)?;
+                self.remove_durably(&name)?;
             }
         }
         Ok(())
@@ -286,16 +370,70 @@ impl Folder for ProjectFolder {
         }
     }
 
-    fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
+    fn save(&self, name: &str, content: &[u8], also: Option<&str>) -> io::Result<()> {
         section::check_name(name)?;
         let (folder, name) = self.folder_of(name)?;
         let access = access_of(folder.as_fd(), name)?;
-        replace(folder.as_fd(), name, SAVE_TMP, content, access)
+        let second = also.map(|also| self.folder_of(also)).transpose()?;
+        let second = second.as_ref().map(|(folder, name)| (folder.as_fd(), *name));
+        self.replace(folder.as_fd(), (SAVE_TMP, name), content, access, second)
+    }
+
+    fn make_folders(&self, path: &str) -> io::Result<()> {
+        let mut folder = self.handle.try_clone()?;
+        for name in path.split('/') {
+            match self.disk.make_folder(folder.as_fd(), name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => {
+                    made?;
+                    self.disk.sync_folder(folder.as_fd())?;
+                }
+            }
+            folder = open_folder(folder.as_fd(), Path::new(name))?;
+        }
+        Ok(())
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<(String, u64)>> {
+        let (within, name) = self.folder_of(folder)?;
+        let folder = open_folder(within.as_fd(), Path::new(name))?;
+        let mut files = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let stat = rustix::fs::statat(&folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW);
+            // What was removed meanwhile is not there, and what is no file is none of ours.
+            let Ok(stat) = stat else { continue };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                files.push((name, u64::try_from(stat.st_size).unwrap_or(0)));
+            }
+        }
+        Ok(files)
+    }
+
+    fn put(&self, name: &str, content: &[u8], durably: bool) -> io::Result<()> {
+        let (folder, name) = self.folder_of(name)?;
+        let (folder, temporary) = (folder.as_fd(), format!("{name}.tmp"));
+        if durably {
+            return self.replace(folder, (&temporary, name), content, access_of(folder, name)?, None);
+        }
+        self.unlink_if_there(folder, &temporary)?;
+        let mut file = self.disk.create(folder, &temporary, BY_UMASK)?;
+        let written = self.disk.write(&mut file, content);
+        let replaced = written.and_then(|()| self.disk.rename(folder, &temporary, name));
+        if replaced.is_err() {
+            let _ = self.disk.unlink(folder, &temporary);
+        }
+        replaced
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let (folder, name) = self.folder_of(name)?;
+        self.unlink_if_there(folder.as_fd(), name).map(drop)
     }
 
     fn keep_draft(&self, id: &str, content: &[u8]) -> io::Result<()> {
         let access = Some(self.access()?);
-        replace(self.handle.as_fd(), id, &format!("{SAVE_TMP}.{id}"), content, access)
+        self.replace(self.handle.as_fd(), (&format!("{SAVE_TMP}.{id}"), id), content, access, None)
     }
 
     fn draft_ids(&self) -> io::Result<Vec<String>> {
@@ -311,7 +449,7 @@ impl Folder for ProjectFolder {
     }
 
     fn discard_draft(&self, id: &str) -> io::Result<()> {
-        remove(self.handle.as_fd(), id)
+        self.remove_durably(id)
     }
 
     fn read_request(&self) -> io::Result<Option<Vec<u8>>> {
@@ -367,6 +505,19 @@ fn refused(name: &str, errno: Errno) -> io::Error {
     }
 }
 
+/// What the system said about a file, with its name.
+fn named(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+/// Whether the file system cannot give a file two names.
+fn is_without_links(error: &io::Error) -> bool {
+    let known = error.raw_os_error().map(Errno::from_raw_os_error);
+    known.is_some_and(|errno| {
+        matches!(errno, Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK | Errno::XDEV)
+    })
+}
+
 /// A step that needs the guard came without it.
 fn unguarded() -> io::Error {
     io::Error::other("the guard is not held")
@@ -413,44 +564,6 @@ fn access_of(within: BorrowedFd<'_>, name: &str) -> io::Result<Option<Access>> {
         }
         Ok(_) | Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(refused(name, errno)),
-    }
-}
-
-/// Writes `name` as a whole: by a temporary file that takes its place once it is safely on disk. Who may use it is as told,
-/// or as usual for a new file.
-fn replace(
-    within: BorrowedFd<'_>,
-    name: &str,
-    temporary: &str,
-    content: &[u8],
-    access: Option<Access>,
-) -> io::Result<()> {
-    remove(within, temporary)?;
-    let written = write_aside(within, temporary, content, access);
-    let replaced = written.and_then(|()| Ok(rustix::fs::renameat(within, temporary, within, name)?));
-    if replaced.is_err() {
-        // On a full disk it would keep others from writing. If it stays, the next write removes it.
-        let _ = rustix::fs::unlinkat(within, temporary, AtFlags::empty());
-        return replaced;
-    }
-    // What was renamed stays so, whatever happens to the power.
-    Ok(rustix::fs::fsync(within).map_err(|errno| Undurable(errno.into()))?)
-}
-
-fn write_aside(within: BorrowedFd<'_>, name: &str, content: &[u8], access: Option<Access>) -> io::Result<()> {
-    // Private until it is known who may read it.
-    let mode = access.map_or(BY_UMASK, |_| PRIVATE);
-    let mut file = open_file(within, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
-    access.map_or(Ok(()), |access| access.give(&file))?;
-    file.write_all(content)?;
-    file.sync_all()
-}
-
-fn remove(within: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    match rustix::fs::unlinkat(within, name, AtFlags::empty()) {
-        Ok(()) => Ok(rustix::fs::fsync(within)?),
-        Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -27,8 +27,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod autosave;
 mod cancel;
 mod clock;
+mod disk;
 mod draft;
 mod driver;
 mod folder;

@@ -100,6 +100,9 @@ pub enum SaveError {
     /// It could not be written. What was there before is still there.
     #[error("not saved: {}; what was there before is still there", .0.said)]
     Folder(IoError),
+    /// There is no space for it. What was there before is still there.
+    #[error("not saved: {}; what was there before is still there; make room and save again", .0.said)]
+    NoSpace(IoError),
     /// The file has the new content, and its folder could not be synced: after a power cut it may have the old one again.
     #[error(
         "not known to be saved: {}; the new content is in place, and a power cut may undo that; save it again",
@@ -115,6 +118,7 @@ impl SaveError {
             NotSaved::Lost(_) => Self::Lost,
             NotSaved::StaleBase(_) => Self::StaleBase { path: to_save.name.clone() },
             NotSaved::Folder(error) if to_save.is_in_place.get() => Self::Undurable(error),
+            NotSaved::Folder(error) if to_save.is_full.get() => Self::NoSpace(error),
             NotSaved::Folder(error) => Self::Folder(error),
         }
     }
@@ -126,9 +130,21 @@ impl Project {
         Self::open_as(path, this_program())
     }
 
+    /// The same on this disk.
+    #[cfg(test)]
+    pub(crate) fn open_on(
+        path: impl AsRef<Path>,
+        disk: Box<dyn crate::disk::Disk>,
+    ) -> Result<Self, OpenError> {
+        Self::open_folder(ProjectFolder::open_on(path, disk)?, this_program())
+    }
+
     /// The same under a name of one's own, which others see.
     pub fn open_as(path: impl AsRef<Path>, owner: Owner) -> Result<Self, OpenError> {
-        let folder = ProjectFolder::open(path)?;
+        Self::open_folder(ProjectFolder::open(path)?, owner)
+    }
+
+    fn open_folder(folder: ProjectFolder, owner: Owner) -> Result<Self, OpenError> {
         let path = folder.path().to_owned();
         let refused = |said: io::Error| OpenError::Folder { path: path.clone(), said };
         let mut seed = [0; 16];
@@ -300,7 +316,10 @@ impl Project {
         Err(stopped(operation, profile))
     }
 
-    fn ask<T: Send + 'static>(&self, what: impl FnOnce(&mut Native) -> T + Send + 'static) -> Option<T> {
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Native) -> T + Send + 'static,
+    ) -> Option<T> {
         let (answer, answered) = mpsc::sync_channel(1);
         let ask = move |driver: &mut Native| {
             let _ = answer.send(what(driver));
@@ -346,6 +365,17 @@ impl ProjectGuard {
 
     /// The same for content that was made from another version; or from any, with [`Base::Overwrite`].
     pub fn save_from(&self, name: &str, content: &[u8], base: Base) -> Result<Version, SaveError> {
+        self.save_also(name, content, base, None)
+    }
+
+    /// The same under a second name, too, where the file system can do that.
+    pub(crate) fn save_also(
+        &self,
+        name: &str,
+        content: &[u8],
+        base: Base,
+        also: Option<String>,
+    ) -> Result<Version, SaveError> {
         let Some(claim) = self.claim() else {
             self.project.keep_draft(name, content).map_err(folder_error)?;
             return Err(SaveError::Lost);
@@ -353,7 +383,7 @@ impl ProjectGuard {
         let version = version_of(content);
         let (path, content) = (name.to_owned(), content.to_owned());
         let (caller, saved) = mpsc::channel();
-        let begin = move |driver: &mut Native| driver.save(claim, &path, &content, base);
+        let begin = move |driver: &mut Native| driver.save_also(claim, &path, &content, base, also);
         let _ = self.project.orders.send(Order::Save(Box::new(begin), caller));
         let saved = saved.recv().unwrap_or_else(|_| Err(SaveError::Folder(gone())));
         saved.map(|()| version)
@@ -515,7 +545,7 @@ fn gone() -> IoError {
     IoError { kind: leasehold_project_rules::IoKind::Open, said: ended().to_string() }
 }
 
-fn ended() -> io::Error {
+pub(crate) fn ended() -> io::Error {
     io::Error::other("the lock's own thread has ended")
 }
 

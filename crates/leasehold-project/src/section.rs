@@ -58,7 +58,21 @@ pub trait Folder: Send + 'static {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Writes a file of the project as a whole, durably. Fails with [`Undurable`] if the file has the new content already.
-    fn save(&self, name: &str, content: &[u8]) -> io::Result<()>;
+    /// `also` is a second name that the same content gets before, where the file system can do that; it must be free.
+    fn save(&self, name: &str, content: &[u8], also: Option<&str>) -> io::Result<()>;
+
+    /// Makes a folder of the project, and those on the way to it; fine if they are there. This and the next three need no
+    /// guard: an autosave calls them for files that nobody else writes.
+    fn make_folders(&self, path: &str) -> io::Result<()>;
+
+    /// The files in a folder of the project, with their sizes.
+    fn list(&self, folder: &str) -> io::Result<Vec<(String, u64)>>;
+
+    /// Writes a file as a whole. Not `durably`, a crash may leave anything in it.
+    fn put(&self, name: &str, content: &[u8], durably: bool) -> io::Result<()>;
+
+    /// Removes a file; fine if it is gone. A crash may bring it back.
+    fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Writes a draft as a whole, durably. This and what follows need no guard: no two drafts have one name.
     fn keep_draft(&self, id: &str, content: &[u8]) -> io::Result<()>;
@@ -108,12 +122,16 @@ pub(crate) struct ToSave {
     pub(crate) base: Option<Version>,
     /// Whether a save that failed has put it in its place all the same.
     pub(crate) is_in_place: Cell<bool>,
+    /// Whether it failed because there is no space.
+    pub(crate) is_full: Cell<bool>,
+    /// Another name that the same content gets.
+    pub(crate) also: Option<String>,
 }
 
 impl ToSave {
     pub(crate) fn new(name: &str, content: &[u8], base: Option<Version>) -> Self {
         let (name, content) = (name.to_owned(), content.to_owned());
-        Self { name, content, base, is_in_place: Cell::new(false) }
+        Self { name, content, base, is_in_place: Cell::new(false), is_full: Cell::new(false), also: None }
     }
 }
 
@@ -134,6 +152,7 @@ pub(crate) fn take_step<F: Folder>(folder: &mut F, step: &IoStep, to_save: Optio
         tracing::debug!(%error, ?step, "a step in the project folder failed");
         if let (IoStep::Save(_), Some(to_save)) = (step, to_save) {
             to_save.is_in_place.set(error.get_ref().is_some_and(|why| why.is::<Undurable>()));
+            to_save.is_full.set(is_full(&error));
         }
         IoReply::Failed { said: error.to_string() }
     })
@@ -161,7 +180,7 @@ fn reply<F: Folder>(folder: &mut F, step: &IoStep, to_save: Option<&ToSave>) -> 
             return Ok(IoReply::Version(content.map_or(Version::NO_FILE, |content| version_of(&content))));
         }
         IoStep::Save(_) => match to_save {
-            Some(ToSave { name, content, .. }) => folder.save(name, content)?,
+            Some(ToSave { name, content, also, .. }) => folder.save(name, content, also.as_deref())?,
             None => return Err(io::Error::other("there is nothing to save")),
         },
         IoStep::CloseHeld(fence) => folder.close_held(*fence),
@@ -191,6 +210,11 @@ pub(crate) fn run<F: Folder>(
             return result.clone();
         }
     }
+}
+
+/// Whether there is no space.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Refuses a name that is none of a file of the project.

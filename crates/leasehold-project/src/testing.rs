@@ -280,9 +280,10 @@ impl Folder for OpenedMock {
         Ok(self.folder.file(name))
     }
 
-    fn save(&self, name: &str, content: &[u8]) -> io::Result<()> {
+    fn save(&self, name: &str, content: &[u8], also: Option<&str>) -> io::Result<()> {
         section::check_name(name)?;
         self.keep_draft(name, content)?;
+        also.map_or(Ok(()), |also| self.keep_draft(also, content))?;
         match self.folder.inside().syncs_fail {
             true => Err(Undurable(io::Error::other("the disk failed")).into()),
             false => Ok(()),
@@ -293,6 +294,29 @@ impl Folder for OpenedMock {
         self.folder.fails(IoKind::Write)?;
         self.folder.inside().files.insert(id.to_owned(), content.to_owned());
         Ok(())
+    }
+
+    fn make_folders(&self, _: &str) -> io::Result<()> {
+        self.folder.fails(IoKind::Write)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<(String, u64)>> {
+        self.folder.fails(IoKind::Read)?;
+        let inside = self.folder.inside();
+        let within = inside.files.iter().filter_map(|(path, content)| {
+            let name = path.strip_prefix(folder)?.strip_prefix('/').filter(|name| !name.contains('/'))?;
+            Some((name.to_owned(), content.len() as u64))
+        });
+        Ok(within.collect())
+    }
+
+    fn put(&self, name: &str, content: &[u8], _: bool) -> io::Result<()> {
+        self.keep_draft(name, content)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.folder.fails(IoKind::Write)?;
+        self.discard_draft(name)
     }
 
     fn draft_ids(&self) -> io::Result<Vec<String>> {

@@ -237,5 +237,7 @@ pub enum Notice {
     Restored {
         /// Which one.
         stamp: Stamp,
+        /// The generation with what was there before.
+        before: Option<Stamp>,
     },
 }

@@ -170,10 +170,10 @@ pub struct History(Vec<Generation>);
 
 impl History {
     /// What a folder has, in any order.
-    pub fn new(mut found: Vec<Generation>) -> Self {
-        found.sort_unstable_by_key(|generation| generation.stamp);
-        found.dedup_by_key(|generation| generation.stamp);
-        Self(found)
+    pub fn new(found: impl IntoIterator<Item = Generation>) -> Self {
+        let mut history = Self::default();
+        found.into_iter().for_each(|generation| history.add(generation));
+        history
     }
 
     /// The generations, the oldest first.
@@ -192,12 +192,11 @@ impl History {
         Stamp::from_millis(now.as_millis().max(after))
     }
 
-    /// A generation was added.
+    /// A generation was added. (The standard library's ways to sort are more code for a page to load.)
     pub fn add(&mut self, generation: Generation) {
-        let mut all = std::mem::take(&mut self.0);
-        all.retain(|known| known.stamp != generation.stamp);
-        all.push(generation);
-        *self = Self::new(all);
+        self.remove(generation.stamp);
+        let newer = self.0.iter().rev().take_while(|known| known.stamp > generation.stamp).count();
+        self.0.insert(self.0.len().saturating_sub(newer), generation);
     }
 
     /// A generation was removed.
@@ -213,20 +212,23 @@ impl History {
     /// The generations that go, the oldest first, where `current.json` has this size.
     pub fn surplus(&self, retention: &Retention, current_bytes: u64, now: StoreTime) -> Vec<Stamp> {
         let mut gone = if retention.thins { self.thinned(now) } else { Vec::new() };
-        let kept: Vec<_> = self.0.iter().filter(|generation| !gone.contains(&generation.stamp)).collect();
-        let mut count = kept.len();
-        let mut bytes = kept.iter().fold(current_bytes, |sum, kept| sum.saturating_add(kept.bytes));
-        for generation in kept {
+        let is_kept = |generation: &&Generation| !gone.contains(&generation.stamp);
+        let mut count = self.0.iter().filter(is_kept).count();
+        let mut bytes =
+            self.0.iter().filter(is_kept).fold(current_bytes, |sum, kept| sum.saturating_add(kept.bytes));
+        let mut oldest = Vec::new();
+        for generation in self.0.iter().filter(is_kept) {
             let is_over = count > retention.max_generations || bytes > retention.max_bytes;
             if count <= 1 || !is_over {
                 break;
             }
             count -= 1;
             bytes = bytes.saturating_sub(generation.bytes);
-            gone.push(generation.stamp);
+            oldest.push(generation.stamp);
         }
-        gone.sort_unstable();
-        gone
+        gone.retain(|stamp| !oldest.contains(stamp));
+        oldest.extend(gone);
+        oldest
     }
 
     /// The generations that are too close to the one before them for their age: beyond the last five, one a minute is kept, of

@@ -4,6 +4,7 @@
 
 mod effect;
 pub mod history;
+pub mod wire;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -374,7 +375,8 @@ impl AutoSave {
             (Some(_), Source::Generation(stamp)) => {
                 self.change(now.steady);
                 self.hurried = self.changes;
-                self.notice(Notice::Restored { stamp });
+                let before = self.history.newest().map(|newest| newest.stamp);
+                self.notice(Notice::Restored { stamp, before });
             }
             (None, _) if call.is_none() => {
                 self.give_up(ErrorCode::StaleBase, "the newer version was not taken".into(), now);

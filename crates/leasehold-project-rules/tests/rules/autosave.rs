@@ -577,6 +577,7 @@ fn a_restore_keeps_the_present_state_and_can_be_undone() {
     assert_eq!((world.memory.as_str(), world.saved()), ("one", "one"));
     assert_eq!(world.texts(), ["one", "two", "two, unsaved", "one"]);
     let before = world.autosave.history().generations()[2].stamp;
+    assert_eq!(world.notices, [Notice::Restored { stamp: first, before: Some(before) }]);
     assert!(world.restore(Source::Generation(before)));
     assert_eq!((world.memory.as_str(), world.saved()), ("two, unsaved", "two, unsaved"));
 }

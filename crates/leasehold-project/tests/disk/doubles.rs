@@ -100,10 +100,10 @@ fn held_file_of_one_that_died_is_free_and_swept<F: Folder>(open: &impl Fn() -> F
 
 fn names_outside_of_the_project_are_refused<F: Folder>(folder: &F) {
     for name in ["../x", "/x", "", "a//b", ".", ".lock", ".lock.guard"] {
-        let error = folder.save(name, b"no").expect_err(name);
+        let error = folder.save(name, b"no", None).expect_err(name);
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name:?}");
     }
-    folder.save("plan.json", b"yes").unwrap();
+    folder.save("plan.json", b"yes", None).unwrap();
 }
 
 #[test]

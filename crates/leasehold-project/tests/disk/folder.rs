@@ -184,7 +184,7 @@ fn no_hard_link_is_written_through() {
             name == ".lock.held.42",
             "the proof of life is not that file"
         );
-        folder.save("plan.json", b"saved").unwrap();
+        folder.save("plan.json", b"saved", None).unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious", "{name} was written through");
     }
 }
@@ -226,7 +226,7 @@ fn attempts_that_fail_leave_no_held_files() {
 fn a_save_that_fails_leaves_nothing_behind() {
     let (place, folder) = folder();
     fs::create_dir_all(place.path().join("pages/1.json")).unwrap();
-    assert!(folder.save("pages/1.json", b"a folder has this name").is_err());
+    assert!(folder.save("pages/1.json", b"a folder has this name", None).is_err());
     assert_eq!(names(&place.path().join("pages")), ["1.json"]);
 }
 

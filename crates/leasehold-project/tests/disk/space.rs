@@ -75,7 +75,7 @@ fn on_a_full_disk_nothing_is_lost_and_nothing_is_left_behind() {
     let before = without_filler(disk.path());
     disk.fill();
     let refused = guard.save("plan.json", b"new").unwrap_err();
-    assert!(matches!(&refused, SaveError::Folder(error) if error.said.contains("No space")), "{refused}");
+    assert!(matches!(&refused, SaveError::NoSpace(error) if error.said.contains("No space")), "{refused}");
     assert_eq!(fs::read(disk.path().join("plan.json")).unwrap(), b"old");
     assert_eq!(without_filler(disk.path()), before);
     assert!(guard.is_held(), "it goes on as soon as there is room");
