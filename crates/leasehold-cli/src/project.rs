@@ -1,7 +1,8 @@
 //! `leasehold project`: lock a project folder on disk, show its holder, remove a lock that was left behind, and read and save
-//! its files.
+//! its files and their versions.
 
 mod files;
+mod versions;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
@@ -42,6 +43,14 @@ pub(crate) enum Command {
     Save(files::SaveArgs),
     /// List what could not be saved, by any program or tab; show or discard it.
     Drafts(files::DraftsArgs),
+    /// List the versions that an autosave has kept; print one.
+    History(versions::HistoryArgs),
+    /// Make a version the current one.
+    ///
+    /// What is current now is kept as a version. Exits with 75 if another program holds the folder.
+    Restore(versions::RestoreArgs),
+    /// Autosave a file of another program: keep its versions in a project folder, until Ctrl-C.
+    Watch(versions::WatchArgs),
 }
 
 #[derive(clap::Args)]
@@ -90,6 +99,9 @@ pub(crate) fn run(command: &Command, out: &Out) -> Result<Ending> {
         Command::Read(args) => files::read(args, out),
         Command::Save(args) => files::save(args, out),
         Command::Drafts(args) => files::drafts(args, out),
+        Command::History(args) => versions::history(args, out),
+        Command::Restore(args) => versions::restore(args, out),
+        Command::Watch(args) => run_async(versions::watch(args, out)),
     }
 }
 

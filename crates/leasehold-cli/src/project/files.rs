@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use leasehold_core::time::whole_millis;
 use leasehold_project::{
-    Base, Clock, Draft, Fault, Outcome, Owner, Project, ProjectFile, SaveError, SystemClock, Version,
+    Base, Clock, Draft, Fault, Outcome, Owner, Project, ProjectFile, ProjectLockError, SaveError,
+    SystemClock, Version,
 };
 use serde_json::{Value, json};
 
@@ -78,18 +79,7 @@ pub(super) fn save(args: &SaveArgs, out: &Out) -> Result<Ending> {
     let project = open(&args.folder, args.owner.as_ref())?;
     let guard = match project.acquire(patient(args.wait)) {
         Ok(guard) => guard,
-        Err(error) => match look(&project)? {
-            Outcome::Held(other) if error.fault == Fault::Exhausted => {
-                if out.is_json() {
-                    out.value(&json!({ "saved": false, "reason": "held", "holder": held(&other) }));
-                } else {
-                    out.notice(&format!("not saved: {} holds the folder", other.owner));
-                    out.hint(&format!("unless it is renewed, it runs out in {}", duration(left(&other))));
-                }
-                return Ok(Ending::Held);
-            }
-            _ => return Err(error.into()),
-        },
+        Err(error) => return not_saved(&project, error, out),
     };
     let saved = guard.save_from(&args.file, &content, base(args));
     // A release that fails is repeated in the background, and ends with this program.
@@ -104,6 +94,22 @@ pub(super) fn save(args: &SaveArgs, out: &Out) -> Result<Ending> {
         Err(error) => return Err(error.into()),
     }
     Ok(Ending::Done)
+}
+
+/// Why the folder is not to be had: who has it.
+pub(super) fn not_saved(project: &Project, error: ProjectLockError, out: &Out) -> Result<Ending> {
+    match look(project)? {
+        Outcome::Held(other) if error.fault == Fault::Exhausted => {
+            if out.is_json() {
+                out.value(&json!({ "saved": false, "reason": "held", "holder": held(&other) }));
+            } else {
+                out.notice(&format!("not saved: {} holds the folder", other.owner));
+                out.hint(&format!("unless it is renewed, it runs out in {}", duration(left(&other))));
+            }
+            Ok(Ending::Held)
+        }
+        _ => Err(error.into()),
+    }
 }
 
 fn base(args: &SaveArgs) -> Base {

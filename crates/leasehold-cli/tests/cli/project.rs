@@ -78,6 +78,36 @@ fn project_save_never_overwrites_what_was_not_read() {
     drop(anna);
 }
 
+#[test]
+fn project_watch_keeps_the_versions_of_a_file_and_restore_brings_one_back() {
+    let folder = house();
+    let file = folder.path().join("plan.txt");
+    let history = || parsed(&project(&folder, &["history", "house", "--json"], "").1);
+    for text in ["one", "two, longer"] {
+        fs::write(&file, text).unwrap();
+        let mut watch =
+            Talker::start(&mut command(folder.path(), &["project", "watch", "house", "plan.txt", "--json"]));
+        while watch.json()["state"] != "saved" {}
+        signal(&watch.child, "INT");
+        assert_eq!(code_of(&mut watch.child), Some(0));
+    }
+    let versions = history();
+    let bytes: Vec<_> =
+        versions.as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(bytes, [11, 3]);
+    let first = versions[1]["ts"].as_str().unwrap();
+    assert_eq!(project(&folder, &["history", "house", "--show", first], ""), (0, "one".to_owned()));
+    let anna = Holder::start(&folder, &["project", "lock", "house", "--owner", "anna", "--json"]);
+    assert_eq!(project(&folder, &["restore", "house", first], "").0, 75);
+    drop(anna);
+    let (code, out) = project(&folder, &["restore", "house", first, "--json"], "");
+    assert_eq!((code, parsed(&out)["restored"].as_bool()), (0, Some(true)));
+    assert_eq!(project(&folder, &["read", "house", "autosave/current.json"], "").1, "one");
+    assert_eq!(history().as_array().unwrap().len(), 3, "what was there before is still there");
+    let (code, _) = project(&folder, &["restore", "house", "2026-01-01T00:00:00.000Z"], "");
+    assert_eq!((code, project(&folder, &["restore", "house", "yesterday"], "").0), (1, 2));
+}
+
 /// A folder `house` that can be locked.
 fn house() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
