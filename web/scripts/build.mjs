@@ -12,7 +12,7 @@ const dist = `${web}/dist`;
 
 mkdirSync(dist, { recursive: true });
 for (const name of readdirSync(dist)) {
-  if (name !== 'leasehold.wasm') rmSync(`${dist}/${name}`, { recursive: true });
+  if (!name.endsWith('.wasm')) rmSync(`${dist}/${name}`, { recursive: true });
 }
 
 const options = {
@@ -30,6 +30,8 @@ const options = {
 // pages load, has a copy of what the Worker has.
 await build({ ...options, entryPoints: ['src/index.ts', 'src/worker.ts'], external: ['./local.js'] });
 await build({ ...options, entryPoints: ['src/local.ts', 'src/testing.ts'] });
+// A page that autosaves has the functions of the lock already.
+await build({ ...options, entryPoints: ['src/autosave.ts'], external: ['./index.js'] });
 await build({ ...options, entryPoints: ['src/elements.ts', 'src/elements-define.ts'] });
 
 // Once more: terser finds 3 % that esbuild leaves, and a page loads it. No function here is used as a constructor, which is

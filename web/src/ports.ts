@@ -21,7 +21,7 @@ export interface Directory {
 /** The part of a `FileSystemFileHandle` that is used. What a browser may lack is optional. */
 export interface FileHandle {
   readonly name: string;
-  getFile(): Promise<{ lastModified: number; text(): Promise<string>; arrayBuffer(): Promise<ArrayBuffer> }>;
+  getFile(): Promise<{ size: number; lastModified: number; text(): Promise<string>; arrayBuffer(): Promise<ArrayBuffer> }>;
   createSyncAccessHandle?(): Promise<AccessHandle>;
   createWritable?(): Promise<Writable>;
   move?(folder: Directory, name: string): Promise<void>;

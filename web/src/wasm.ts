@@ -43,17 +43,22 @@ export function rules(): Promise<Rules> {
   return loaded;
 }
 
-async function load(): Promise<Rules> {
-  const code = await bytes(source ?? new URL('./leasehold.wasm', import.meta.url));
+function load(): Promise<Rules> {
+  return loadModule(source ?? new URL('./leasehold.wasm', import.meta.url), FINGERPRINT);
+}
+
+/** The rules in a module of this version. */
+export async function loadModule<Ask = Rules>(from: WasmSource, expected: number): Promise<Ask> {
+  const code = await bytes(from);
   // At once, except in a page, which would stand still: a test that moves time must not be overtaken by a compiler.
   const module = typeof document === 'undefined' ? new WebAssembly.Module(code) : await WebAssembly.compile(code);
-  return rulesOf(new WebAssembly.Instance(module, {}).exports as unknown as Exports);
+  return rulesOf(new WebAssembly.Instance(module, {}).exports as unknown as Exports, expected) as Ask;
 }
 
 /** @internal The rules in these exports, if they are of this version. */
-export function rulesOf({ memory, fingerprint, reserve, call, answer }: Exports): Rules {
+export function rulesOf({ memory, fingerprint, reserve, call, answer }: Exports, expected = FINGERPRINT): Rules {
   const theirs = fingerprint?.();
-  if (theirs === undefined || theirs >>> 0 !== FINGERPRINT) {
+  if (theirs === undefined || theirs >>> 0 !== expected) {
     throw new Error('leasehold.wasm is of another version: serve all files of one release');
   }
   return (machine, name, fields, wall, monotonic) => {

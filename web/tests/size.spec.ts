@@ -40,6 +40,16 @@ test('entry, Worker and what they share: at most 10 KB', () => {
   expect(zipped(dist, names)).toBeLessThanOrEqual(10_000);
 });
 
+test('the rules with those of an autosave: at most 85 KB', () => {
+  expect(zipped(dist, ['leasehold.wasm', 'leasehold-autosave.wasm'])).toBeLessThanOrEqual(85_000);
+});
+
+test('the same with an autosave: at most 16 KB', () => {
+  const names = loaded(dist, 'worker.js', loaded(dist, 'autosave.js'));
+  expect([...names]).toContain('index.js');
+  expect(zipped(dist, names)).toBeLessThanOrEqual(16_000);
+});
+
 test('the elements: at most 12 KB', () => {
   const names = loaded(dist, 'elements-define.js', loaded(dist, 'elements.js'));
   expect(names.size).toBeGreaterThan(1);

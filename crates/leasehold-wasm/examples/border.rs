@@ -1,5 +1,8 @@
-//! Prints `web/src/border.ts`, as `cargo xtask web` writes it.
+//! Prints `web/src/border.ts`, as `cargo xtask web` writes it; with the argument `autosave`, `web/src/autosave/border.ts`.
 
 fn main() {
-    print!("{}", leasehold_wasm::typescript());
+    match std::env::args().nth(1).as_deref() {
+        Some("autosave") => print!("{}", leasehold_wasm::autosave_typescript()),
+        _ => print!("{}", leasehold_wasm::typescript()),
+    }
 }

@@ -7,11 +7,11 @@
 
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::record::{Member, Members};
-use leasehold_project_rules::wire::json::camel_case;
+pub(crate) use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{self, Shape};
 use leasehold_project_rules::{Say, Wanted, wire};
 
-use crate::fields::{Field, FieldTable, Kind, Sent, Value, Values, Wrong};
+use crate::fields::{Field, FieldTable, Kind, Value, Values};
 use crate::tab::Answer;
 
 /// A request: its name in Rust, what it is for, and its fields.
@@ -26,35 +26,37 @@ pub struct RequestTable {
 
 /// Declares the requests.
 macro_rules! requests {
-    ($(
+    ($enum:ident; $(
         $(#[doc = $doc:literal])*
         $name:ident { $($field:ident: $type:ty),* $(,)? }
     )*) => {
         /// A request of TypeScript, its fields checked.
         #[allow(missing_docs)] // fields are named after what they are
-        pub enum Request<'a> { $( $(#[doc = $doc])* $name { $($field: $type),* } ),* }
+        pub enum $enum<'a> { $( $(#[doc = $doc])* $name { $($field: $type),* } ),* }
 
-        impl<'a> Request<'a> {
-            const TABLES: &'static [RequestTable] = &[ $( RequestTable {
+        impl<'a> $enum<'a> {
+            pub(crate) const TABLES: &'static [$crate::border::RequestTable] = &[ $( $crate::border::RequestTable {
                 name: stringify!($name),
                 // For `border.ts`: a page need not load it.
                 doc: if cfg!(target_family = "wasm") { &[] } else { &[$($doc),*] },
-                fields: &[ $( (stringify!($field), <$type as Field<'a>>::KIND) ),* ],
+                fields: &[ $( (stringify!($field), <$type as $crate::fields::Field<'a>>::KIND) ),* ],
             } ),* ];
 
             /// Reads a request.
-            pub fn read(bytes: &'a [u8]) -> Result<Self, Wrong> {
-                let sent = Sent::read(bytes).ok_or("the request is cut off")?;
-                let takers: &[fn(&mut Values<'a>) -> Self] =
-                    &[ $( |_values| Self::$name { $($field: Field::take(_values)),* } ),* ];
-                let mut all = REQUESTS.iter().zip(takers);
-                let found = all.find(|(table, _)| camel_case(table.name) == sent.request);
+            pub fn read(bytes: &'a [u8]) -> Result<Self, $crate::fields::Wrong> {
+                let sent = $crate::fields::Sent::read(bytes).ok_or("the request is cut off")?;
+                let takers: &[fn(&mut $crate::fields::Values<'a>) -> Self] =
+                    &[ $( |_values| Self::$name { $($field: $crate::fields::Field::take(_values)),* } ),* ];
+                let mut all = Self::TABLES.iter().zip(takers);
+                let found = all.find(|(table, _)| $crate::border::camel_case(table.name) == sent.request);
                 let (table, take) = found.ok_or("there is no such request")?;
                 Ok(take(&mut sent.values(table.fields)?))
             }
         }
     };
 }
+
+pub(crate) use requests;
 
 /// Declares a type of the rules as a group of fields, which requests have as one field.
 macro_rules! groups {
@@ -79,6 +81,7 @@ macro_rules! groups {
 pub const REQUESTS: &[RequestTable] = Request::TABLES;
 
 requests! {
+    Request;
     /// Makes a machine for a project; the answer says its number. The four seeds are random, of 32 bits.
     Open {
         owner: &'a str, root: &'a str, lock_name: &'a str, folder: FolderKind, why: Option<&'a str>,
@@ -215,17 +218,19 @@ impl WebLockResult {
 pub const ANSWERS: &[&[Shape]] = &[wire::SHAPES, &[Answer::SHAPE]];
 
 /// A hash of all declarations.
+pub const FINGERPRINT: u32 = shape::hash(&[Answer::SHAPE], shape::hash(wire::SHAPES, fingerprint(REQUESTS)));
+
+/// A hash of requests.
 #[allow(clippy::indexing_slicing)] // a constant cannot iterate
-pub const FINGERPRINT: u32 = {
+pub(crate) const fn fingerprint(requests: &[RequestTable]) -> u32 {
     let mut hash = shape::START;
     let mut at = 0;
-    while at < REQUESTS.len() {
-        hash = hash_fields(REQUESTS[at].fields, shape::word(REQUESTS[at].name, hash));
+    while at < requests.len() {
+        hash = hash_fields(requests[at].fields, shape::word(requests[at].name, hash));
         at += 1;
     }
-    hash = shape::hash(wire::SHAPES, hash);
-    shape::hash(&[Answer::SHAPE], hash)
-};
+    hash
+}
 
 #[allow(clippy::indexing_slicing)] // a constant cannot iterate
 const fn hash_fields(fields: &[FieldTable], mut hash: u32) -> u32 {

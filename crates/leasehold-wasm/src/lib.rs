@@ -4,9 +4,12 @@
 //! A host compares [`fingerprint`] with its own, writes a request to the buffer that [`reserve`] gives it, calls
 //! [`call`], and reads as many bytes as that says from where [`answer`] points. One instance of the module serves all projects of
 //! a page; it imports nothing.
+//!
+//! With the feature `autosave` the crate becomes another module of the same kind, for the autosave alone: `autosave.rs`.
 
 #![allow(unsafe_code)] // exported symbols and the allocator, and nothing else
 
+pub mod autosave;
 pub mod border;
 pub mod fields;
 mod tab;
@@ -17,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub use tab::{Answer, Readings, Tab};
 #[cfg(not(target_family = "wasm"))]
-pub use typescript::typescript;
+pub use typescript::{autosave_typescript, typescript};
 
 /// The standard library's allocator is 3 KB of what a page loads; a page's rules allocate little, and rarely.
 // SAFETY: a WebAssembly instance without shared memory has one thread.
@@ -26,12 +29,18 @@ pub use typescript::typescript;
 static ALLOCATOR: lol_alloc::AssumeSingleThreaded<lol_alloc::FreeListAllocator> =
     unsafe { lol_alloc::AssumeSingleThreaded::new(lol_alloc::FreeListAllocator::new()) };
 
+/// What the module is for.
+#[cfg(not(feature = "autosave"))]
+type Machines = Tab;
+#[cfg(feature = "autosave")]
+type Machines = autosave::AutoSaves;
+
 struct Host {
-    tab: Tab,
+    machines: Machines,
     buffer: Vec<u8>,
 }
 
-static HOST: Mutex<Host> = Mutex::new(Host { tab: Tab::new(), buffer: Vec::new() });
+static HOST: Mutex<Host> = Mutex::new(Host { machines: Machines::new(), buffer: Vec::new() });
 
 fn with_host<T>(work: impl FnOnce(&mut Host) -> T) -> T {
     work(&mut HOST.lock().unwrap_or_else(PoisonError::into_inner))
@@ -41,7 +50,7 @@ fn with_host<T>(work: impl FnOnce(&mut Host) -> T) -> T {
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn fingerprint() -> u32 {
-    border::FINGERPRINT
+    if cfg!(feature = "autosave") { autosave::FINGERPRINT } else { border::FINGERPRINT }
 }
 
 /// Makes room for a request of this many bytes; answers where it begins.
@@ -62,7 +71,7 @@ pub extern "C" fn reserve(length: usize) -> *mut u8 {
 pub extern "C" fn call(machine: usize, wall: f64, monotonic: f64) -> usize {
     with_host(|host| {
         let at = Readings { wall: wall as u64, monotonic: monotonic as u64 };
-        host.buffer = host.tab.handle(machine, at, &host.buffer);
+        host.buffer = host.machines.handle(machine, at, &host.buffer);
         host.buffer.len()
     })
 }

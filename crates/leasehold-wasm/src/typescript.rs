@@ -1,5 +1,7 @@
-//! Writes `web/src/border.ts`: the types of requests and answers, and the fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
+//! Writes `web/src/border.ts` and `web/src/autosave/border.ts`: the types of requests and answers, and the fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
 
+use leasehold_project_rules::autosave::wire::{ERROR_CODES, STATES};
+use leasehold_project_rules::autosave::{MAX_RETRIES, history};
 use leasehold_project_rules::fault::TABLE;
 use leasehold_project_rules::options::ON_SILENCE;
 use leasehold_project_rules::record::{LONGEST, Members};
@@ -8,11 +10,17 @@ use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
 use leasehold_project_rules::{Guarantee, Operation, Say, State, Strategy};
 
-use crate::border::{ANSWERS, FINGERPRINT, REQUESTS};
+use crate::autosave;
+use crate::border::{ANSWERS, FINGERPRINT, REQUESTS, RequestTable};
 use crate::fields::{Field, FieldTable, Kind};
 
 const HEADER: &str = "\
 // Made by `cargo xtask web` from crates/leasehold-wasm/src/border.rs and crates/leasehold-project-rules/src/wire.rs.
+// Change those, not this.
+";
+
+const AUTOSAVE_HEADER: &str = "\
+// Made by `cargo xtask web` from crates/leasehold-wasm/src/autosave.rs and crates/leasehold-project-rules/src/autosave/wire.rs.
 // Change those, not this.
 ";
 
@@ -35,19 +43,51 @@ pub fn typescript() -> String {
     let members: Vec<_> = flat(&[("lock", Members::KIND)]).iter().map(|(name, _)| camel_case(name)).collect();
     text += "\n/** The members of `.lock` that the rules know. */\n";
     text += &format!("export const MEMBERS = '{}'.split(' ');\n", members.join(" "));
-    text += "\n/** The requests, with the types of their fields. */\nexport interface Requests {\n";
-    for request in REQUESTS {
-        text += &doc(request.doc, "  ");
-        let fields: String = flat(request.fields).iter().map(|(name, kind)| sent(name, kind)).collect();
-        text += &format!("  readonly {}: {{\n{fields}  }};\n", camel_case(request.name));
-    }
-    text += "}\n";
+    text += &requests(REQUESTS);
     for (name, words) in unions() {
         text += &format!("\nexport type {name} = {};\n", words.join(" | "));
     }
     for shape in ANSWERS.iter().copied().flatten() {
         text += &answer(shape);
     }
+    text
+}
+
+/// The text of `web/src/autosave/border.ts`.
+pub fn autosave_typescript() -> String {
+    let mut text = String::from(AUTOSAVE_HEADER);
+    text += "\n/** What a module of WebAssembly must say that these declarations belong to. */\n";
+    text += &format!("export const FINGERPRINT = {};\n", autosave::FINGERPRINT);
+    text += "\n/** Where an autosave keeps its files, below the project's folder. */\n";
+    text += &format!(
+        "export const CURRENT = '{}';\nexport const HISTORY = '{}';\n",
+        history::CURRENT,
+        history::HISTORY
+    );
+    text += &format!("export const INDEX = '{}';\n", history::INDEX);
+    text += "\n/** How many retries follow a save that failed. */\n";
+    text += &format!("export const MAX_RETRIES = {MAX_RETRIES};\n");
+    text += &requests(autosave::REQUESTS);
+    let states = STATES.iter().copied().map(quoted).collect::<Vec<_>>();
+    for (name, words) in [("StateName", states), ("ErrorName", all(&ERROR_CODES))] {
+        text += &format!("\nexport type {name} = {};\n", words.join(" | "));
+    }
+    for shape in autosave::ANSWERS {
+        text += &answer(shape);
+    }
+    text
+}
+
+/// The requests, with the types of their fields.
+fn requests(requests: &[RequestTable]) -> String {
+    let mut text =
+        String::from("\n/** The requests, with the types of their fields. */\nexport interface Requests {\n");
+    for request in requests {
+        text += &doc(request.doc, "  ");
+        let fields: String = flat(request.fields).iter().map(|(name, kind)| sent(name, kind)).collect();
+        text += &format!("  readonly {}: {{\n{fields}  }};\n", camel_case(request.name));
+    }
+    text += "}\n";
     text
 }
 
@@ -173,10 +213,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_in_the_repository_is_what_the_declarations_say() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/src/border.ts");
-        let known = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(known == typescript(), "web/src/border.ts is out of date: `cargo xtask web` writes it anew");
+    fn the_files_in_the_repository_are_what_the_declarations_say() {
+        for (name, text) in [("border.ts", typescript()), ("autosave/border.ts", autosave_typescript())] {
+            let path = format!("{}/../../web/src/{name}", env!("CARGO_MANIFEST_DIR"));
+            let known = std::fs::read_to_string(path).unwrap_or_default();
+            assert!(known == text, "web/src/{name} is out of date: `cargo xtask web` writes it anew");
+        }
     }
 
     #[test]

@@ -47,7 +47,10 @@ export interface AutoSaveReadonly {
 }
 
 /** Why a save failed. */
-export type AutoSaveErrorCode = 'write-failed' | 'no-space' | 'not-serialisable' | 'too-large';
+export type AutoSaveErrorCode =
+  | 'write-failed' | 'no-space' | 'not-serialisable'
+  /** There is a newer version, and the application did not take it. */
+  | 'stale-base';
 
 /** Something that a user is told once, as a toast. */
 export type AutoSaveNotice = { readonly number: number; readonly at: number } & (
@@ -57,6 +60,8 @@ export type AutoSaveNotice = { readonly number: number; readonly at: number } & 
   | { readonly kind: 'retries-failed'; readonly operation: 'save' | 'release'; readonly message: string }
   /** Old generations were removed because there was no space. */
   | { readonly kind: 'history-dropped'; readonly generations: number }
+  /** A version was saved, but not kept in the history. */
+  | { readonly kind: 'history-failed'; readonly message: string }
   /** The browser has little space left for this site. */
   | { readonly kind: 'space-low'; readonly freeBytes: number }
   /** What was in memory was made from an older version: the newer one was loaded, and this tab's work is a draft. */

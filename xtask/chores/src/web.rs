@@ -93,7 +93,8 @@ fn browsers(workspace: &Workspace, files: &str, settings: &[(&str, &str)]) -> Re
     Ok(report)
 }
 
-fn build(workspace: &Workspace) -> Result<()> {
+/// Builds the package.
+pub fn build(workspace: &Workspace) -> Result<()> {
     install(workspace)?;
     write_border(workspace)?;
     compile_rules(workspace)?;
@@ -103,12 +104,18 @@ fn build(workspace: &Workspace) -> Result<()> {
 /// Writes the TypeScript side of the border to WebAssembly, as Rust declares it. A test of that crate fails if what is in the
 /// repository is another.
 fn write_border(workspace: &Workspace) -> Result<()> {
-    let mut print = workspace.cargo(&["run", "--quiet", "-p", "leasehold-wasm", "--example", "border"]);
+    write_declarations(workspace, "lock", "src/border.ts")?;
+    write_declarations(workspace, "autosave", "src/autosave/border.ts")
+}
+
+fn write_declarations(workspace: &Workspace, of: &str, path: &str) -> Result<()> {
+    let mut print =
+        workspace.cargo(&["run", "--quiet", "-p", "leasehold-wasm", "--example", "border", "--", of]);
     let printed = print.stderr(Stdio::inherit()).output()?;
     if !printed.status.success() {
         bail!("`{}` failed", tools::shown(&print));
     }
-    let path = folder(workspace).join("src/border.ts");
+    let path = folder(workspace).join(path);
     if std::fs::read(&path).is_ok_and(|known| known == printed.stdout) {
         return Ok(());
     }
@@ -118,14 +125,19 @@ fn write_border(workspace: &Workspace) -> Result<()> {
 /// Compiles the rules to WebAssembly and puts them where the package expects them.
 fn compile_rules(workspace: &Workspace) -> Result<()> {
     tools::ensure_target(workspace, TARGET)?;
+    compile_module(workspace, &[], "leasehold.wasm")?;
+    compile_module(workspace, &["--features", "autosave"], "leasehold-autosave.wasm")
+}
+
+fn compile_module(workspace: &Workspace, features: &[&str], name: &str) -> Result<()> {
     let mut build =
         workspace.cargo(&["build", "-p", "leasehold-wasm", "--target", TARGET, "--profile", "wasm"]);
+    build.args(features);
     must(build.env("RUSTFLAGS", format!("{COMPRESS} {}", without_machine_paths())))?;
     let built = workspace.target_directory()?.join(TARGET).join("wasm/leasehold_wasm.wasm");
     let dist = folder(workspace).join("dist");
     std::fs::create_dir_all(&dist)?;
-    std::fs::copy(&built, dist.join("leasehold.wasm"))
-        .with_context(|| format!("cannot copy {}", built.display()))?;
+    std::fs::copy(&built, dist.join(name)).with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(())
 }
 
@@ -137,6 +149,13 @@ fn without_machine_paths() -> String {
     let folders = [home("CARGO_HOME", ".cargo"), home("RUSTUP_HOME", ".rustup")];
     let flags = folders.into_iter().flatten().map(|folder| format!("--remap-path-prefix={folder}=rust"));
     flags.collect::<Vec<_>>().join(" ")
+}
+
+/// A script of the package, which runs in node.
+pub fn script(workspace: &Workspace, name: &str) -> Command {
+    let mut node = Command::new("node");
+    node.arg(format!("scripts/{name}")).current_dir(folder(workspace));
+    node
 }
 
 fn install(workspace: &Workspace) -> Result<()> {

@@ -1,0 +1,85 @@
+// The files of an autosave beside `current.json`: versions and index, as a page reaches them in the private file system. Only the
+// holder of the project writes them, and each is replaced as a whole. `current.json` itself is saved through the lock.
+
+import { DEFAULT_ROOT } from '../arguments.js';
+import type { Bytes } from '../hash.js';
+import type { Directory, FileHandle } from '../ports.js';
+
+/** A file in a folder. */
+export interface ListedFile {
+  readonly name: string;
+  readonly bytes: number;
+  readonly modified: number;
+}
+
+/** The folder of a project. */
+export class AutoSaveFolder {
+  readonly #top: () => Promise<Directory>;
+  readonly #root: string;
+
+  constructor(top: () => Promise<Directory>, root = DEFAULT_ROOT) {
+    this.#top = top;
+    this.#root = root;
+  }
+
+  /** What is in a file; null if there is none. */
+  async read(path: string): Promise<Bytes | null> {
+    return orNull(async () => new Uint8Array(await (await (await this.#file(path, false)).getFile()).arrayBuffer()));
+  }
+
+  /** The files in a folder; none if there is no such folder. */
+  async list(path: string): Promise<ListedFile[]> {
+    const files: ListedFile[] = [];
+    const folder = await orNull(() => this.#into(path.split('/'), false));
+    for await (const name of folder?.keys?.() ?? []) {
+      // What is a folder, or was removed meanwhile, is none.
+      const file = await folder!.getFileHandle(name).then((file) => file.getFile()).catch(() => null);
+      if (file) files.push({ name, bytes: file.size, modified: file.lastModified });
+    }
+    return files;
+  }
+
+  /** Replaces a file: the browser fills one of its own, and swaps it in when it is closed. False where pages cannot do that. */
+  async write(path: string, data: Bytes): Promise<boolean> {
+    const file = await this.#file(path, true);
+    if (!file.createWritable) return false;
+    const writable = await file.createWritable();
+    try {
+      await writable.write(data);
+      await writable.close();
+    } catch (error) {
+      await writable.abort?.().catch(() => {});
+      throw error;
+    }
+    return true;
+  }
+
+  /** Removes a file, if it is there. */
+  async remove(path: string): Promise<void> {
+    const names = path.split('/');
+    const name = names.pop()!;
+    await orNull(async () => (await this.#into(names, false)).removeEntry(name));
+  }
+
+  async #file(path: string, create: boolean): Promise<FileHandle> {
+    const names = path.split('/');
+    const name = names.pop()!;
+    return (await this.#into(names, create)).getFileHandle(name, { create });
+  }
+
+  async #into(names: readonly string[], create: boolean): Promise<Directory> {
+    let folder = await this.#top();
+    for (const name of [...this.#root.split('/'), ...names]) folder = await folder.getDirectoryHandle(name, { create });
+    return folder;
+  }
+}
+
+/** What comes of this; null if a file or folder on the way is not there. */
+async function orNull<T>(work: () => Promise<T>): Promise<T | null> {
+  try {
+    return await work();
+  } catch (error) {
+    if ((error as Error).name === 'NotFoundError') return null;
+    throw error;
+  }
+}

@@ -1,0 +1,142 @@
+// The lines of docs/autosave.md, as they stand there, in real tabs: what was quiet for 2.5 s is saved, every version comes back,
+// one tab saves, and a renderer that is killed leaves whole files.
+
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { isInstalled, start, type Browser, type Kind, type Tab } from './browsers.js';
+import { firstLines, serveGuide } from './guide.js';
+
+const LINES = firstLines('../docs/autosave.md').replace("'leasehold/autosave'", "'./dist/autosave.js'");
+const CRASHES = Number(process.env['CRASHES'] ?? 30);
+
+const BEFORE = `
+import * as autosaves from './dist/autosave.js';
+document.body.innerHTML = '<textarea id="editor"></textarea><p id="status"></p>';
+const [editor, status] = [document.querySelector('#editor'), document.querySelector('#status')];
+globalThis.page = {
+  autosaves,
+  type(text) { editor.value = text; editor.oninput(); },
+  state: () => status.textContent,
+  text: () => editor.value,
+  async file(path) {
+    let folder = await navigator.storage.getDirectory();
+    const names = ('project/autosave/' + path).split('/');
+    for (const name of names.slice(0, -1)) folder = await folder.getDirectoryHandle(name);
+    return (await (await folder.getFileHandle(names.at(-1))).getFile()).text();
+  },
+};
+`;
+const AFTER = 'globalThis.page.autosave = autosave;\n';
+
+type Page = {
+  autosaves: typeof import('../../src/autosave.js');
+  autosave: import('../../src/autosave.js').AutoSave;
+  type(text: string): void;
+  state(): string;
+  text(): string;
+  file(path: string): Promise<string>;
+};
+declare global { var page: Page }
+
+/** Waits until this is so in the page. */
+async function until(tab: Tab, what: 'saved' | 'readonly' | 'text' | 'ready', text = ''): Promise<number> {
+  return tab.run(async ([what, text]) => {
+    const began = performance.now();
+    const is = async () => {
+      const page = globalThis.page;
+      if (what === 'ready') return page?.autosave !== undefined;
+      if (what === 'text') return page?.text() === text;
+      if (what === 'readonly') return page?.state() === 'readonly';
+      return JSON.parse(await page.file('current.json').catch(() => '{}')).text === text;
+    };
+    while (!await is()) await new Promise((resolve) => { setTimeout(resolve, 10); });
+    return performance.now() - began;
+  }, [what, text] as const);
+}
+
+describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
+  let browser: Browser;
+  let server: Awaited<ReturnType<typeof serveGuide>>;
+  beforeAll(async () => {
+    server = await serveGuide(LINES, BEFORE, AFTER);
+    if (isInstalled(kind)) browser = await start(kind);
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await server.remove();
+  });
+  const open = async (origin: string): Promise<Tab> => {
+    const tab = await browser.open(server.page(origin, 'index.html'));
+    await until(tab, 'ready');
+    return tab;
+  };
+
+  test.skipIf(!isInstalled(kind))('what was quiet is saved, is there after a reload, and comes back from the history', async () => {
+    const tab = await open('one');
+    await tab.run(() => globalThis.page.type('first'), null);
+    const took = await until(tab, 'saved', 'first');
+    expect(took).toBeLessThan(2_500 + 500); // the looks of this test, and a busy machine
+    await tab.run(() => globalThis.page.type('second'), null);
+    await tab.run(() => globalThis.page.autosave.flushNow(), null);
+    await tab.reload();
+    await until(tab, 'text', 'second');
+    const history = await tab.run(() => globalThis.page.autosaves.listHistory(), null);
+    expect(history.map(({ bytes }) => bytes)).toEqual([17, 16]);
+    expect(await tab.run((ts) => globalThis.page.autosaves.restoreFrom(ts), history[1]!.ts)).toBe(true);
+    await until(tab, 'text', 'first');
+    await until(tab, 'saved', 'first');
+    expect(await tab.run(() => globalThis.page.autosave.history.list(), null)).toHaveLength(3);
+    await tab.close();
+  });
+
+  test.skipIf(!isInstalled(kind))('one tab saves, and the next has what it saved', async () => {
+    const first = await open('two');
+    await first.run(() => globalThis.page.type('theirs'), null);
+    await first.run(() => globalThis.page.autosave.flushNow(), null);
+    const second = await open('two');
+    await until(second, 'readonly');
+    expect(await second.run(() => globalThis.page.autosave.snapshot().state, null)).toMatchObject({ kind: 'readonly', reason: 'conflict' });
+    await first.close();
+    await until(second, 'text', 'theirs');
+    await second.run(() => globalThis.page.type('mine'), null);
+    await until(second, 'saved', 'mine');
+    await second.close();
+  });
+});
+
+test.skipIf(!isInstalled('chromium'))('a renderer that is killed in a save leaves whole files', async () => {
+  const server = await serveGuide(LINES, BEFORE, AFTER);
+  const browser = await start('chromium');
+  try {
+    const open = async () => {
+      const tab = await browser.open(server.page('killed', 'index.html'));
+      await until(tab, 'ready');
+      return tab;
+    };
+    for (let crash = 0; crash < CRASHES; crash += 1) {
+      const tab = await open();
+      // Until the first save has found its way, every crash is the same.
+      await tab.run(() => globalThis.page.autosave.flushNow(), null);
+      tab.run(async () => {
+        for (let number = 0; ; number += 1) {
+          globalThis.page.type(`${number} ${'x'.repeat(200_000)}`);
+          await globalThis.page.autosave.flushNow();
+        }
+      }, null).catch(() => {});
+      await new Promise((resolve) => setTimeout(resolve, 20 + (crash * 37) % 211));
+      await tab.crash();
+      const reader = await open();
+      const texts = await reader.run(async () => {
+        const { listHistory } = globalThis.page.autosaves;
+        const names = (await listHistory()).map(({ ts }) => `history/${ts.replaceAll(':', '-')}.json`);
+        const read = (name: string) => globalThis.page.file(name).catch(() => '{"text":"0 "}');
+        return Promise.all(['current.json', ...names].map(async (name) => JSON.parse(await read(name)).text as string));
+      }, null);
+      expect(texts.length).toBeGreaterThan(0);
+      for (const text of texts) expect([0, 200_000]).toContain(text.length - text.indexOf(' ') - 1);
+      await reader.close();
+    }
+  } finally {
+    await browser.close();
+    await server.remove();
+  }
+}, 120_000);
