@@ -1,12 +1,13 @@
 //! `cargo xtask bench …`: figures, each with what it is to be compared with from the same run.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 
-use crate::services;
-use crate::tools::Workspace;
+use crate::tools::{self, Workspace};
+use crate::{services, web};
 
 /// What can be measured. Options behind `--` go to the benchmark: `cargo xtask bench engine -- --json`.
 #[derive(Subcommand)]
@@ -29,6 +30,12 @@ pub enum Bench {
         #[arg(last = true)]
         options: Vec<String>,
     },
+    /// An autosave in Chromium, and on disk beside a plain write, sync and rename
+    Autosave {
+        /// Print one JSON object on the last line
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Builds and runs the benchmark, on this terminal.
@@ -41,7 +48,37 @@ pub fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
             let options = [&["--program".to_owned(), program][..], options].concat();
             start(workspace, "bench_server", *json, &options)
         }
+        Bench::Autosave { json } => autosave(workspace, *json),
     }
+}
+
+/// The browser's figures, and then the disk's: at the same time they would measure each other.
+fn autosave(workspace: &Workspace, json: bool) -> Result<bool> {
+    services::ensure_browsers()?;
+    web::build(workspace)?;
+    let place = workspace.target_directory()?.join("bench-autosave");
+    let on_disk = place.display().to_string();
+    let mut figures = serde_json::Map::new();
+    let build =
+        ["build", "--quiet", "--release", "--package", "leasehold-project", "--example", "bench_autosave"];
+    let mut run = build;
+    run[0] = "run";
+    ensure!(workspace.cargo(&build).status()?.success(), "the benchmark does not build");
+    for command in
+        [&mut web::script(workspace, "bench-autosave.mjs"), workspace.cargo(&run).args(["--", &on_disk])]
+    {
+        let output = command.stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "`{}` failed", tools::shown(command));
+        let printed: serde_json::Map<_, _> = serde_json::from_slice(&output.stdout)?;
+        figures.extend(printed);
+    }
+    let _ = std::fs::remove_dir_all(&place);
+    if json {
+        println!("{}", serde_json::Value::Object(figures));
+    } else {
+        figures.iter().for_each(|(name, value)| println!("{name:32} {value}"));
+    }
+    Ok(true)
 }
 
 fn start(workspace: &Workspace, name: &str, json: bool, options: &[String]) -> Result<bool> {
