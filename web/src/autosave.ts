@@ -39,7 +39,7 @@ const systemClock: Clock = {
   },
 };
 
-const folder = () => navigator.storage.getDirectory() as Promise<unknown> as Promise<Directory>;
+const folder = async () => await navigator.storage.getDirectory() as unknown as Directory;
 
 /** The page's own. */
 const page: Around = { lock, folder, rules, clock: systemClock };
@@ -99,9 +99,12 @@ function begin<Document>(around: Around, getSB: () => Document, options: AutoSav
   });
 }
 
-/** What is there to be restored, for example after a crash; null if there is nothing. */
+/** What is there to be restored, for example after a crash; null if there is nothing. Where there can be no files there is
+ * nothing either: the autosave says why. */
 export async function restorePrompt({ root }: SomeProject = {}): Promise<null | AutoSaveGeneration> {
-  const { current, generations: [newest] } = await look(await rules(), new AutoSaveFolder(folder, root));
+  const found = await look(await rules(), new AutoSaveFolder(folder, root)).catch(() => null);
+  if (!found) return null;
+  const { current, generations: [newest] } = found;
   const ts = newest?.ts ?? new Date(current?.modified ?? 0).toISOString();
   const bytes = current?.bytes ?? newest?.bytes;
   return bytes === undefined ? null : { ts, bytes };

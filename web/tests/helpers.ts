@@ -23,6 +23,8 @@ export class Tab {
   readonly locks: MockNavigatorLocks;
   readonly opfs: MockOPFS;
   readonly lock: LocalProjectLock;
+  /** The top of the files, as this tab sees it. */
+  readonly folder: MockOPFS['root'];
   readonly #probes = new Map<Dialect, EventProbe<ProjectLockEvents[Dialect]>>();
 
   constructor(options: { beside?: Tab; webLocks?: boolean; folder?: boolean; channel?: () => Channel } = {}) {
@@ -31,6 +33,7 @@ export class Tab {
     this.locks = beside ? beside.locks.tab() : new MockNavigatorLocks();
     this.opfs = beside?.opfs ?? new MockOPFS(this.clock);
     const root = this.opfs.tab();
+    this.folder = root.root;
     this.lock = createProjectLock({
       locks: webLocks ? this.locks : null, folder: folder ? root.root : null, clock: this.clock, channel,
     });

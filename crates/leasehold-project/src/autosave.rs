@@ -54,11 +54,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Gets the content, or says why that cannot be.
 type Take = Box<dyn FnMut() -> Result<Vec<u8>, String> + Send>;
 
+/// Goes on with another content, or refuses it.
+type Apply = Box<dyn FnMut(&[u8]) -> bool + Send>;
+
+/// Whether it has changed since the last time.
+type Look = Box<dyn FnMut() -> bool + Send>;
+
 /// What is saved: how to get it, and what to do with another version of it. The functions run on the autosave's own thread.
 pub struct Document {
     take: Take,
-    apply: Option<Box<dyn FnMut(&[u8]) -> bool + Send>>,
-    look: Option<Box<dyn FnMut() -> bool + Send>>,
+    apply: Option<Apply>,
+    look: Option<Look>,
 }
 
 impl Document {

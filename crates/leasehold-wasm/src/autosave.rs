@@ -108,16 +108,16 @@ impl AutoSaves {
 
     /// Handles a request to this machine, and writes the answer as JSON.
     pub fn handle(&mut self, machine: usize, at: Readings, bytes: &[u8]) -> Vec<u8> {
-        let answer = Request::read(bytes).and_then(|request| self.answer(request, machine, at));
+        let answer = Request::read(bytes).and_then(|request| self.answer(&request, machine, at));
         let answer = answer.unwrap_or_else(|why| Answer { invalid: Some(why), ..Answer::default() });
         let mut json = Vec::new();
         answer.write(&mut json);
         json
     }
 
-    fn answer(&mut self, request: Request<'_>, number: usize, at: Readings) -> Result<Answer, Wrong> {
+    fn answer(&mut self, request: &Request<'_>, number: usize, at: Readings) -> Result<Answer, Wrong> {
         match request {
-            Request::Open { .. } => return self.open(&request, at),
+            Request::Open { .. } => return self.open(request, at),
             Request::Generations { files } => {
                 let history = History::new(generations(files));
                 return Ok(Answer { generations: GenerationView::all(&history), ..Answer::default() });
@@ -131,7 +131,7 @@ impl AutoSaves {
         }
         let (autosave, clock) = &mut **slot.as_mut().ok_or("this autosave was closed")?;
         let now = clock.tick(at.wall, at.monotonic);
-        handle(autosave, &request, now)?;
+        handle(autosave, request, now)?;
         Ok(drained(autosave, now))
     }
 

@@ -9,7 +9,7 @@ import type {
   ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockLease, SomeProject,
 } from '../types.js';
 import { CURRENT, HISTORY, INDEX, MAX_RETRIES, type Answer, type AutoSaveEffect, type AutoSaveView, type GenerationView, type NoticeView, type Requests } from './border.js';
-import { AutoSaveFolder, type ListedFile } from './folder.js';
+import { ASIDE, AutoSaveFolder, type ListedFile } from './folder.js';
 import { serialise } from './serialise.js';
 import type {
   AutoSaveHistoryEntry, AutoSaveNotice, AutoSaveReadonly, AutoSaveSnapshot, AutoSaveState, AutoSaveTakeOver,
@@ -349,7 +349,8 @@ export class Engine<Document> {
     let listed: Requests['listed'];
     try {
       this.#bytes = null;
-      const { files, generations } = await look(await this.#loaded(), this.#folder);
+      const { files, generations, left } = await look(await this.#loaded(), this.#folder);
+      await Promise.all(left.map((path) => this.#folder.remove(path).catch(() => {})));
       const read = async (path?: string) => {
         const bytes = path ? await this.#folder.read(path) : null;
         return bytes ? [await versionOf(bytes), bytes.length] as const : ['', 0] as const;
@@ -525,12 +526,14 @@ type NewNotice = AutoSaveNotice extends infer One ? One extends AutoSaveNotice ?
 
 /** What is in the folder: the current version, the generations, the newest first, and the lines of which the rules made them. */
 export async function look(rules: AutoSaveRules, folder: AutoSaveFolder): Promise<{
-  current: ListedFile | undefined; generations: readonly GenerationView[]; files: string;
+  current: ListedFile | undefined; generations: readonly GenerationView[]; files: string; left: string[];
 }> {
   const [all, history] = await Promise.all([folder.list(CURRENT.slice(0, CURRENT.indexOf('/'))), folder.list(HISTORY)]);
   const files = history.map(({ name, bytes }) => `${bytes} ${name}`).join('\n');
   const { generations = [] } = rules(0, 'generations', { files }, 0, 0);
-  return { current: all.find(({ name }) => CURRENT.endsWith(`/${name}`)), generations, files };
+  // What a tab that died was writing.
+  const left = history.filter(({ name }) => name.endsWith(ASIDE)).map(({ name }) => `${HISTORY}/${name}`);
+  return { current: all.find(({ name }) => CURRENT.endsWith(`/${name}`)), generations, files, left };
 }
 
 /** How many more bytes this site may write, as far as the browser tells. */

@@ -12,6 +12,9 @@ export interface ListedFile {
   readonly modified: number;
 }
 
+/** The end of the name of a file that is being written. */
+export const ASIDE = '.tmp';
+
 /** The folder of a project. */
 export class AutoSaveFolder {
   readonly #top: () => Promise<Directory>;
@@ -39,18 +42,26 @@ export class AutoSaveFolder {
     return files;
   }
 
-  /** Replaces a file: the browser fills one of its own, and swaps it in when it is closed. False where pages cannot do that. */
+  /** Replaces a file. It is filled under another name first: a new one is empty, and a crash would leave that. False where pages
+   * cannot do that. */
   async write(path: string, data: Bytes): Promise<boolean> {
-    const file = await this.#file(path, true);
-    if (!file.createWritable) return false;
+    const file = await this.#file(path + ASIDE, true);
+    if (!file.createWritable || !file.move) {
+      await this.remove(path + ASIDE);
+      return false;
+    }
     const writable = await file.createWritable();
     try {
       await writable.write(data);
       await writable.close();
     } catch (error) {
       await writable.abort?.().catch(() => {});
+      await this.remove(path + ASIDE).catch(() => {});
       throw error;
     }
+    const names = path.split('/');
+    const name = names.pop()!;
+    await file.move(await this.#into(names, true), name);
     return true;
   }
 

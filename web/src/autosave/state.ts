@@ -144,4 +144,6 @@ export interface AutoSave extends AutoSaveStore {
   markDirty(): void;
   /** The same as `getSnapshot`. */
   snapshot(): AutoSaveSnapshot;
+  /** Gives what was saved last to the application, through `apply`. What is unsaved becomes a draft. True if it was applied. */
+  restoreFromCurrent(): Promise<boolean>;
 }

@@ -20,8 +20,7 @@ class App {
     const { beside, tab, ...rest } = options;
     this.tab = tab ?? new Tab(beside ? { beside: beside.tab } : {});
     this.document = { text: '' };
-    const { lock, clock, opfs } = this.tab;
-    this.autosave = createAutoSave({ lock, clock, folder: opfs.root }, () => this.document, {
+    this.autosave = createAutoSave(this.tab, () => this.document, {
       apply: (document) => {
         this.applied.push(document.text);
         this.document = document;
@@ -171,8 +170,7 @@ test('section 8, forced release: a tab that crashed is offered what it saved', a
   app.tab.crash();
   const next = await App.start({ beside: app });
   expect(next.document.text).toBe('');
-  const restored = (next.autosave as AutoSave & { restoreFromCurrent(): Promise<boolean> }).restoreFromCurrent();
-  expect(await next.tab.run(restored)).toBe(true);
+  expect(await next.tab.run(next.autosave.restoreFromCurrent())).toBe(true);
   expect(next.document.text).toBe('before the crash');
   expect(next.state.kind).toBe('saved');
 });
@@ -193,6 +191,28 @@ test('a restore keeps the present state, and can be undone', async () => {
   expect(await app.tab.run(app.autosave.history.restore(before))).toBe(true);
   expect(app.document.text).toBe('two, unsaved');
   expect(await app.tab.run(app.autosave.history.restore('no time'))).toBe(false);
+});
+
+// A renderer that was killed left an empty file in the history: the new file was there before its content.
+test('a version is never there without its content, whenever the tab dies', async () => {
+  for (let steps = 1, isOver = false; !isOver; steps += 1) {
+    const app = await App.start();
+    await app.saves('one');
+    app.tab.crashAfter(steps);
+    app.type('two');
+    void app.autosave.flushNow(); // of a tab that died it is never answered
+    await app.pass(1_000);
+    const { opfs } = app.tab;
+    const root = opfs.tab().root;
+    const history = await (await (await root.getDirectoryHandle('project')).getDirectoryHandle('autosave')).getDirectoryHandle('history');
+    for await (const name of history.keys()) {
+      if (name.endsWith('.json')) expect(['one', 'two'], `${steps}: ${name}`).toContain(JSON.parse(opfs.read(`project/autosave/history/${name}`)!).text);
+    }
+    expect(['one', 'two']).toContain(app.saved());
+    // The index is written last.
+    isOver = JSON.parse(opfs.read('project/autosave/index.json')!).generations.length === 2;
+    expect(steps).toBeLessThan(500);
+  }
 });
 
 test('dispose saves and releases, and tells what it does', async () => {

@@ -412,7 +412,7 @@ impl AutoSave {
     pub fn restore(&mut self, call: CallId, source: Source, now: Now) {
         let may = match source {
             Source::Current => !matches!(self.lock, Lock::Unavailable | Lock::Released),
-            Source::Generation(_) => self.lock == Lock::Held && !self.must_load,
+            Source::Generation(_) => matches!(self.lock, Lock::Acquiring | Lock::Held) && !self.must_load,
         };
         if may && self.options.applies && self.stopping.is_none() {
             self.restores.push_back((call, source));

@@ -604,6 +604,24 @@ fn a_generation_that_is_gone_is_not_restored() {
     assert!(!world.restore(Source::Generation(Stamp::from_millis(5))));
 }
 
+// A page that was reloaded, and restored a generation at once, was told that it could not be restored: the project was not yet
+// its own.
+#[test]
+fn a_restore_waits_for_the_project() {
+    let mut world = World::waiting(Options::default());
+    let stamp = Stamp::from_millis(START);
+    world.history.insert(stamp, "old".into());
+    world.current = Some("old".into());
+    let call = world.call(|autosave, call, now| autosave.restore(call, Source::Generation(stamp), now));
+    assert_eq!(world.answer(call), None);
+    world.lock(Lock::Held);
+    assert_eq!((world.answer(call), world.memory.as_str()), (Some(true), "old"));
+    let mut refused = World::waiting(Options::default());
+    let call = refused.call(|autosave, call, now| autosave.restore(call, Source::Generation(stamp), now));
+    refused.lock(Lock::ReadOnly);
+    assert_eq!(refused.answer(call), Some(false));
+}
+
 #[test]
 fn what_is_there_after_a_crash_can_be_restored_before_anything_was_typed() {
     let mut world = World::waiting(Options::default());
