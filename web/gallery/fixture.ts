@@ -45,7 +45,7 @@ export const SNAPSHOTS: Readonly<Record<string, AutoSaveSnapshot>> = {
   'saved: nothing yet': snapshotOf({ kind: 'saved', at: null }, { savedAt: null }),
   'error: no space': snapshotOf({ kind: 'error', code: 'no-space', message: '' }),
   'error: not serialisable': snapshotOf({ kind: 'error', code: 'not-serialisable', message: '' }),
-  'error: too large': snapshotOf({ kind: 'error', code: 'too-large', message: '' }),
+  'error: newer version': snapshotOf({ kind: 'error', code: 'stale-base', message: '' }),
   'unavailable: insecure context': snapshotOf({ kind: 'unavailable', reason: 'insecure-context', message: '' }),
   'unavailable: other': snapshotOf({ kind: 'unavailable', reason: 'no-private-file-system', message: '' }),
   'readonly: nameless holder, unsaved': snapshotOf({ ...READONLY, owner: { ...OWNER, label: '' } }, { isDirty: true }),

@@ -5,6 +5,7 @@ import { FINGERPRINT } from './autosave/border.js';
 import { Engine, look, type Around, type AutoSaveOptions, type AutoSaveRules } from './autosave/engine.js';
 import { AutoSaveFolder } from './autosave/folder.js';
 import type { AutoSave, AutoSaveGeneration } from './autosave/state.js';
+import { systemClock } from './clock.js';
 import * as lock from './index.js';
 import type { LocalProjectLock } from './local.js';
 import type { Clock, Directory } from './ports.js';
@@ -29,15 +30,6 @@ function rules(): Promise<AutoSaveRules> {
   });
   return loaded;
 }
-
-const systemClock: Clock = {
-  now: () => Date.now(),
-  monotonic: () => performance.now(),
-  after: (ms, work) => {
-    const timer = setTimeout(work, ms);
-    return () => clearTimeout(timer);
-  },
-};
 
 const folder = async () => await navigator.storage.getDirectory() as unknown as Directory;
 

@@ -54,6 +54,10 @@ export interface Around {
 
 const DISABLED: AutoSaveState = { kind: 'disabled' };
 
+const READONLY: AutoSaveReadonly = {
+  kind: 'readonly', reason: 'conflict', owner: null, isFree: false, clockSkew: null, manualSteps: null, message: '',
+};
+
 /** An autosave. `start` begins it. */
 export class Engine<Document> {
   readonly #around: Around;
@@ -384,7 +388,7 @@ export class Engine<Document> {
       if (!this.#lease) this.#hold(lease);
     } catch (error) {
       if (this.#abort.signal.aborted) return;
-      if (isUnusable(error)) this.#cannot(String(error.cause ?? error.code), error.message);
+      if (isUnusable(error)) this.#cannot(`${error.cause ?? error.code}`.replace(/^unavailable\((.*)\)$/, '$1'), error.message);
       else if (!this.#lease && !this.#readonly) this.#lose({ reason: 'irrecoverable', message: (error as Error).message });
     }
   }
@@ -454,9 +458,7 @@ export class Engine<Document> {
 
   #lose(why: Partial<AutoSaveReadonly>): void {
     this.#lease = null;
-    this.#readonly = {
-      kind: 'readonly', reason: 'conflict', owner: null, isFree: false, clockSkew: null, manualSteps: null, message: '', ...why,
-    };
+    this.#readonly = { ...READONLY, ...why };
     this.#change({ request: null });
     this.#send('lock', { lock: 'readonly' });
   }
@@ -470,16 +472,16 @@ export class Engine<Document> {
 
   // --- what is shown ---
 
+  /** The rules have the same notices, in their words. */
   #tell(notice: NoticeView): void {
-    switch (notice.do) {
-      case 'recovered': return this.#notice({ kind: 'recovered', operation: 'save' });
-      case 'retriesFailed': return this.#notice({ kind: 'retries-failed', operation: 'save', message: notice.said });
-      case 'historyDropped': return this.#notice({ kind: 'history-dropped', generations: notice.generations });
-      case 'historyFailed': return this.#notice({ kind: 'history-failed', message: notice.said });
-      case 'spaceLow': return this.#notice({ kind: 'space-low', freeBytes: notice.free });
-      case 'draftKept': return this.#notice({ kind: 'draft-kept' });
-      case 'restored': return this.#notice({ kind: 'restored', ts: notice.ts, before: notice.before ?? null });
-    }
+    const { do: name, ...rest } = notice;
+    const kind = name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+    this.#notice({
+      kind, operation: 'save', ...rest,
+      ...('said' in rest && { message: rest.said }),
+      ...('free' in rest && { freeBytes: rest.free }),
+      ...('ts' in rest && { before: rest.before ?? null }),
+    } as NewNotice);
   }
 
   #notice(notice: NewNotice): void {
@@ -499,9 +501,7 @@ export class Engine<Document> {
       case 'retrying':
         return { kind: state, attempt, maxAttempts: MAX_RETRIES, nextAt: this.#around.clock.now() + retryInMs };
       case 'error': return { kind: state, code, message: said };
-      case 'readonly':
-        if (this.#readonly) return { ...this.#readonly, clockSkew: this.#skew };
-        return { kind: 'readonly', reason: this.#reason, owner: null, isFree: false, clockSkew: this.#skew, manualSteps: null, message: '' };
+      case 'readonly': return { ...this.#readonly ?? READONLY, clockSkew: this.#skew };
       default: return { kind: 'saved', at: savedAt ?? null };
     }
   }

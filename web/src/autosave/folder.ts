@@ -3,7 +3,7 @@
 
 import { DEFAULT_ROOT } from '../arguments.js';
 import type { Bytes } from '../hash.js';
-import type { Directory, FileHandle } from '../ports.js';
+import type { Directory } from '../ports.js';
 
 /** A file in a folder. */
 export interface ListedFile {
@@ -27,7 +27,10 @@ export class AutoSaveFolder {
 
   /** What is in a file; null if there is none. */
   async read(path: string): Promise<Bytes | null> {
-    return orNull(async () => new Uint8Array(await (await (await this.#file(path, false)).getFile()).arrayBuffer()));
+    return orNull(async () => {
+      const [folder, name] = await this.#split(path, false);
+      return new Uint8Array(await (await (await folder.getFileHandle(name)).getFile()).arrayBuffer());
+    });
   }
 
   /** The files in a folder; none if there is no such folder. */
@@ -45,7 +48,8 @@ export class AutoSaveFolder {
   /** Replaces a file. It is filled under another name first: a new one is empty, and a crash would leave that. False where pages
    * cannot do that. */
   async write(path: string, data: Bytes): Promise<boolean> {
-    const file = await this.#file(path + ASIDE, true);
+    const [folder, name] = await this.#split(path, true);
+    const file = await folder.getFileHandle(name + ASIDE, { create: true });
     if (!file.createWritable || !file.move) {
       await this.remove(path + ASIDE);
       return false;
@@ -59,23 +63,23 @@ export class AutoSaveFolder {
       await this.remove(path + ASIDE).catch(() => {});
       throw error;
     }
-    const names = path.split('/');
-    const name = names.pop()!;
-    await file.move(await this.#into(names, true), name);
+    await file.move(folder, name);
     return true;
   }
 
   /** Removes a file, if it is there. */
   async remove(path: string): Promise<void> {
-    const names = path.split('/');
-    const name = names.pop()!;
-    await orNull(async () => (await this.#into(names, false)).removeEntry(name));
+    await orNull(async () => {
+      const [folder, name] = await this.#split(path, false);
+      return folder.removeEntry(name);
+    });
   }
 
-  async #file(path: string, create: boolean): Promise<FileHandle> {
+  /** The folder that a file is in, and its name. */
+  async #split(path: string, create: boolean): Promise<[Directory, string]> {
     const names = path.split('/');
     const name = names.pop()!;
-    return (await this.#into(names, create)).getFileHandle(name, { create });
+    return [await this.#into(names, create), name];
   }
 
   async #into(names: readonly string[], create: boolean): Promise<Directory> {

@@ -94,7 +94,7 @@ const ENGLISH: Words = {
     'write-failed': 'Not saved: the file could not be written.',
     'no-space': 'Not saved: there is no space left. Free some space, then try again.',
     'not-serialisable': 'Not saved: the content cannot be stored.',
-    'too-large': 'Not saved: the content is too large.',
+    'stale-base': 'Not saved: there is a newer version. Reload the page.',
   },
   unavailable: {
     'private-window-or-blocked-storage':
@@ -120,6 +120,7 @@ const ENGLISH: Words = {
         return notice.operation === 'save' ? 'Saving failed, also after trying again.' : 'The project could not be released.';
       case 'history-dropped':
         return `${notice.generations === 1 ? 'One old version was' : `${notice.generations} old versions were`} removed to make space.`;
+      case 'history-failed': return 'Saved, but this version could not be kept in the history.';
       case 'space-low': return `Only ${size(notice.freeBytes, locale)} are left for this site.`;
       case 'draft-kept': return 'Another tab saved newer work, which was loaded. What you had is kept as a draft.';
       case 'restored': return 'A version was restored.';
@@ -195,7 +196,7 @@ const JAPANESE: Words = {
     'write-failed': '保存できませんでした：ファイルに書き込めません。',
     'no-space': '保存できませんでした：空き容量がありません。容量を空けて、もう一度お試しください。',
     'not-serialisable': '保存できませんでした：保存できない内容が含まれています。',
-    'too-large': '保存できませんでした：データが大きすぎます。',
+    'stale-base': '保存できませんでした：新しい版があります。ページを再読み込みしてください。',
   },
   unavailable: {
     'private-window-or-blocked-storage':
@@ -220,6 +221,7 @@ const JAPANESE: Words = {
       case 'retries-failed':
         return notice.operation === 'save' ? '再試行しましたが、保存できませんでした。' : 'プロジェクトを解放できませんでした。';
       case 'history-dropped': return `容量を空けるため、古い履歴を${notice.generations}件削除しました。`;
+      case 'history-failed': return '保存しましたが、履歴には残せませんでした。';
       case 'space-low': return `このサイトの空き容量は残り${size(notice.freeBytes, locale)}です。`;
       case 'draft-kept': return '別タブの新しい保存内容を読み込みました。このタブの内容は下書きとして残しています。';
       case 'restored': return '履歴から復元しました。';

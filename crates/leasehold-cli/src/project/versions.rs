@@ -130,7 +130,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<Ending> {
     let (taken, applied) = (memory.clone(), memory);
     let document = Document::new(move || Ok(taken.lock().unwrap_or_else(PoisonError::into_inner).clone()))
         .applied_by(move |content| {
-            *applied.lock().unwrap_or_else(PoisonError::into_inner) = content.to_vec()
+            *applied.lock().unwrap_or_else(PoisonError::into_inner) = content.to_vec();
         });
     let autosave = AutoSave::start(project, Options::default(), document)?;
     // A change that is none: it is answered once the project is ours.

@@ -18,11 +18,14 @@ use crate::disk::{Disk, Kernel};
 /// A file, by the order in which it was made.
 type FileId = usize;
 
+/// A name, and which file has it now.
+type Name = (PathBuf, Option<FileId>);
+
 /// A write, with the paths below the project's folder.
 #[derive(Clone, Debug)]
 enum Wrote {
     /// These names in this folder are these files now, or none.
-    Names(PathBuf, Vec<(PathBuf, Option<FileId>)>),
+    Names(PathBuf, Vec<Name>),
     Content(FileId, Vec<u8>),
     Synced(FileId),
     SyncedFolder(PathBuf),
@@ -75,7 +78,7 @@ impl Recorder {
         self.log().files.iter().rposition(|known| *known == number).unwrap()
     }
 
-    fn names(&self, folder: PathBuf, names: Vec<(PathBuf, Option<FileId>)>) {
+    fn names(&self, folder: PathBuf, names: Vec<Name>) {
         let mut log = self.log();
         for (name, file) in &names {
             match file {
@@ -159,7 +162,7 @@ type OnDisk = BTreeMap<PathBuf, Vec<u8>>;
 /// Everything that could be on disk after a crash that followed these writes.
 fn after_a_crash(before: &OnDisk, writes: &[Wrote]) -> BTreeSet<OnDisk> {
     let mut durable: BTreeMap<&Path, Option<FileId>> = BTreeMap::new();
-    let mut pending: Vec<(&Path, &[(PathBuf, Option<FileId>)])> = Vec::new();
+    let mut pending: Vec<(&Path, &[Name])> = Vec::new();
     let mut contents: BTreeMap<FileId, (Vec<u8>, bool)> = BTreeMap::new();
     for wrote in writes {
         match wrote {
@@ -283,16 +286,17 @@ fn after_a_crash_at_any_write_there_is_the_whole_old_or_the_whole_new_version() 
             let is_new = current == version(4);
             assert!(is_new || current == version(3), "after {end} writes: {} bytes", current.len());
             assert!(is_new || end <= acknowledged, "the acknowledged version is lost after {end} writes");
-            check_the_rest(state.into_iter().filter(|(path, _)| ours(path)).collect(), &current);
+            let rest = state.into_iter().filter(|(path, _)| ours(path)).collect();
+            check_the_rest(&rest, &current);
         }
     }
     assert!(count > 50, "{count} states");
 }
 
 /// Whatever else a crash has left, the next program finds every version whole, and puts the rest in order.
-fn check_the_rest(state: OnDisk, current: &str) {
+fn check_the_rest(state: &OnDisk, current: &str) {
     let place = tempfile::tempdir().unwrap();
-    for (path, content) in &state {
+    for (path, content) in state {
         let path = place.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
