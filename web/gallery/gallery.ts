@@ -25,12 +25,30 @@ function row(name: string, show: (cell: HTMLElement) => Promise<void>): Promise<
   });
 }
 
-async function indicator(cell: HTMLElement, name: string): Promise<void> {
+async function indicator(cell: HTMLElement, name: string): Promise<HTMLElement> {
   const clock = new FakeClock(AT);
   const autosave = new FixtureStore(SNAPSHOTS[name]!);
-  cell.append(Object.assign(document.createElement('autosave-indicator'), { clock, autosave }));
+  const made = Object.assign(document.createElement('autosave-indicator'), { clock, autosave });
+  cell.append(made);
   // A save that takes long is shown as one.
   await clock.advance(400);
+  return made;
+}
+
+/** The dialogs of the indicator: in which state, and which button opens it. */
+const DIALOGS: Readonly<Record<string, readonly [string, string]>> = {
+  'take over': ['readonly', 'takeOver'],
+  'clock skew': ['readonly: clock skew', 'takeOver'],
+  'manual steps': ['readonly: not released', 'steps'],
+};
+
+/** A dialog as a part of the page: only one can be modal at a time. */
+async function dialog(cell: HTMLElement, [state, part]: readonly [string, string]): Promise<void> {
+  const made = await indicator(cell, state);
+  made.shadowRoot!.querySelector<HTMLElement>(`button[part~=${part}]`)!.click();
+  const opened = made.shadowRoot!.querySelector('dialog')!;
+  opened.close();
+  opened.show();
 }
 
 const THIRD = 'tbody tr:nth-child(3) button';
@@ -79,7 +97,8 @@ function turn(): Promise<void> {
 
 document.querySelector('thead tr')!.append(element('td'), ...COLUMNS.map((names) => element('th', names.join(', '))));
 await Promise.all([
-  ...Object.keys(SNAPSHOTS).flatMap((name) => row(name, (cell) => indicator(cell, name))),
+  ...Object.keys(SNAPSHOTS).flatMap((name) => row(name, async (cell) => { await indicator(cell, name); })),
+  ...Object.entries(DIALOGS).flatMap(([name, how]) => row(`dialog: ${name}`, (cell) => dialog(cell, how))),
   ...Object.keys(HISTORIES).flatMap((name) => row(`history: ${name}`, (cell) => history(cell, name))),
 ]);
 document.documentElement.dataset['ready'] = 'yes';
