@@ -17,6 +17,16 @@ const APP = `
   // @ts-expect-error: how an error is sent is nobody's business
   import { errorOf } from 'leasehold';
   import { FakeClock, MockNavigatorLocks, MockOPFS } from 'leasehold/testing';
+  import { initAutoSave } from 'leasehold/autosave';
+  import { AutoSaveIndicatorElement } from 'leasehold/elements';
+  import 'leasehold/elements/define';
+
+  class Mine extends AutoSaveIndicatorElement {}
+  const [indicator, history] = [document.createElement('autosave-indicator'), document.createElement('autosave-history')];
+  indicator.autosave = history.autosave = new Mine().autosave = initAutoSave(() => ({}));
+  history.show();
+  // @ts-expect-error: an autosave has more than a state
+  indicator.autosave = { kind: 'saved' };
 
   const lease: Promise<ProjectLockLease> = acquireProjectLock({ autoResume: true }).then(({ lease }) => lease);
   const count: Promise<number> = withProjectLock({}, async (lease, signal) => (signal.aborted ? 0 : lease.fence));
