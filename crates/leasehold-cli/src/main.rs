@@ -29,6 +29,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use out::Out;
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Only one at a time edits the document, runs the job, owns the folder; everybody else knows the moment that changes.
 ///
 /// `serve` is the server. `acquire`, `renew`, `release`, `take-over`, `check`, `watch` and `audit` talk to one; `try`
