@@ -148,7 +148,9 @@ fn main() -> ExitCode {
         Err(error) => return misunderstood(&error),
     };
     let out = Out::new(args.json);
-    match run(args.command, &out).and_then(|ending| heard(ending, &out)) {
+    let ended = run(args.command, &out).and_then(|ending| heard(ending, &out));
+    logs::flush();
+    match ended {
         Ok(ending) => ending.into(),
         Err(error) => {
             out.error(&error);

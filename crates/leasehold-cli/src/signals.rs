@@ -43,6 +43,7 @@ impl Signals {
         self.next().await;
         tokio::spawn(async move {
             let code = self.next().await;
+            crate::logs::flush();
             std::process::exit(code);
         });
     }
