@@ -335,12 +335,17 @@ impl<D: Disk> Writer<D> {
     /// Makes what was decided durable, if there is anything to write, and then visible. Answers everybody, one way or
     /// the other.
     pub fn finish<A: Answer>(&mut self, turn: Turn<A>) {
+        self.finish_with(turn, |answers, commit| answers.into_iter().for_each(|answer| answer.send(&commit)));
+    }
+
+    /// The same, with the answers of a commit left to `deliver`.
+    pub fn finish_with<A: Answer>(&mut self, turn: Turn<A>, deliver: impl FnOnce(Vec<A>, Commit)) {
         let Turn { before, staged, answers, writes } = turn;
         let written = if writes { self.write(&staged) } else { Ok(()) };
         match written {
             Ok(()) => {
                 let commit = self.view.commit(staged);
-                answers.into_iter().for_each(|answer| answer.send(&commit));
+                deliver(answers, commit);
             }
             Err(Failure { error, undone }) => {
                 tracing::error!(%error, "a group commit failed");

@@ -67,7 +67,7 @@ impl SqliteDisk {
         }
         write_slots(&transaction, &mut header, before, staged)?;
         write_jobs(&transaction, &mut header, before, staged)?;
-        staged.events.iter().try_for_each(|event| rows::write_event(&transaction, event))?;
+        rows::write_events(&transaction, &staged.events)?;
         staged.endings.iter().try_for_each(|ending| rows::write_ending(&transaction, ending))?;
         if let Some(trim) = batch.trim {
             delete_old(&transaction, trim)?;
@@ -169,10 +169,11 @@ fn write_slots(
     before: &Resident,
     staged: &Staged,
 ) -> rusqlite::Result<()> {
+    let mut statement = rows::slot_statement(db)?;
     for (key, slot) in &staged.slots {
         let before = before.committed(key).map_or(0, |slot| u64::from(rows::slot_sum(key, slot)));
         let after = match slot {
-            Some(slot) => rows::write_slot(db, key, slot)?,
+            Some(slot) => rows::write_slot_by(&mut statement, key, slot)?,
             None => rows::delete_slot(db, key).map(|()| 0)?,
         };
         header.slot_sums = header.slot_sums.wrapping_sub(before).wrapping_add(u64::from(after));

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use leasehold_core::job::Record;
 use leasehold_core::{Command, JobCommand, JobOutcome, Key, Outcome, Position, StoreTime};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::disk::SqliteDisk;
 use super::mode_lock::ModeLock;
 use crate::clock::Clock;
-use crate::writer::{self, BATCH, Commit, Overlay, View, Writer};
+use crate::writer::{self, Answer as _, BATCH, Commit, Overlay, View, Writer};
 use crate::{
     Applied, Error, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Retry, Settled, Store,
 };
@@ -28,6 +29,12 @@ const TICK: Duration = Duration::from_millis(200);
 /// How long the writer looks out for the next request, and a caller that is alone for its answer, before they sleep:
 /// waking a thread takes a good part of the time that a sync does.
 const LOOK_OUT: Duration = Duration::from_micros(200);
+
+/// How long the writer gathers requests that are just arriving, and thereby shares a sync among more of them.
+const GATHERING: Duration = Duration::from_millis(1);
+
+/// How many answers are worth a task of their own.
+const WORTH_A_TASK: usize = 4;
 
 /// How many commands may wait, those included whose callers are gone; more callers than this wait their turn to queue.
 const QUEUE: usize = 8_192;
@@ -44,7 +51,8 @@ impl Exclusive {
         let (disk, loaded) = SqliteDisk::open(path, lock, clock.as_ref())?;
         let writer = Writer::new(disk, loaded, clock.millis(), limits);
         let (view, queue) = (writer.view().clone(), Arc::<Queue>::default());
-        let thread = WriterThread { writer, clock, queue: queue.clone(), path: path.to_owned() };
+        let courier = Courier::of_this_runtime();
+        let thread = WriterThread { writer, clock, queue: queue.clone(), courier, path: path.to_owned() };
         let thread = std::thread::Builder::new().name("leasehold-writer".into()).spawn(|| thread.run());
         let thread = thread.map_err(|error| Error::Unavailable {
             what: format!("the writer's thread could not be started: {error}"),
@@ -58,18 +66,18 @@ impl Exclusive {
         let place = self.room.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
         let (answer, answered) = oneshot::channel();
         self.queue.push(Queued { request: request(answer), place });
-        self.look_out(&answered).await;
+        self.look_out(&answered);
         answered.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Looks out for the answer for a moment, if nobody else is waiting for one.
-    async fn look_out<T>(&self, answered: &oneshot::Receiver<T>) {
+    /// Looks out for the answer for a moment, if nobody else is waiting for one. It keeps the thread: to let the runtime go
+    /// on in between would wake another of its threads each time, which then has nothing to do.
+    fn look_out<T>(&self, answered: &oneshot::Receiver<T>) {
         let alone = self.room.available_permits() == QUEUE - 1;
         let start = Instant::now();
         while alone && answered.is_empty() && start.elapsed() < LOOK_OUT {
-            // The writer may need this very processor, and other tasks this thread.
+            // The writer may need this very processor.
             std::thread::yield_now();
-            tokio::task::yield_now().await;
         }
     }
 }
@@ -290,8 +298,12 @@ impl Queue {
     }
 
     /// Takes what is there, after waiting a tick for something to be there. `None` when closed and empty.
-    fn take(&self) -> Option<Vec<Queued>> {
-        self.look_out();
+    /// `alone` says that the last turn had but one request: then the next is worth looking out for.
+    fn take(&self, alone: bool) -> Option<Vec<Queued>> {
+        if alone {
+            self.look_out();
+        }
+        self.gather();
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let nothing = |state: &mut QueueState| state.requests.is_empty() && !state.closed;
         let (mut state, _) =
@@ -313,6 +325,20 @@ impl Queue {
         }
     }
 
+    /// Leaves the processor to callers as long as this brings more requests. On a machine with an idle processor it brings
+    /// none, and costs nothing; on a busy one the batch grows with the load.
+    fn gather(&self) {
+        let (start, mut length) = (Instant::now(), self.length.load(Ordering::Acquire));
+        while length > 0 && length < BATCH && start.elapsed() < GATHERING {
+            std::thread::yield_now();
+            let grown = self.length.load(Ordering::Acquire);
+            if grown == length {
+                return;
+            }
+            length = grown;
+        }
+    }
+
     /// From now on nothing is taken in. What waits is still answered.
     fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
@@ -327,11 +353,48 @@ impl Queue {
     }
 }
 
+/// Brings the answers of a commit to their callers. To wake a task from a thread outside its runtime takes a lock, and
+/// often a system call; so the answers of a larger batch go into the runtime as one task, which wakes the others from
+/// within.
+struct Courier(Option<Handle>);
+
+impl Courier {
+    /// For callers in the runtime that opens the store. A runtime of one thread may be busy with something else while a
+    /// caller in another runtime waits; there, the writer wakes each caller itself.
+    fn of_this_runtime() -> Self {
+        let has_threads = |handle: &Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+        Self(Handle::try_current().ok().filter(has_threads))
+    }
+
+    fn deliver(&self, answers: Vec<QueuedAnswer>, commit: Commit) {
+        let delivery = Delivery { answers: answers.into_iter(), commit };
+        match &self.0 {
+            Some(runtime) if delivery.answers.len() >= WORTH_A_TASK => {
+                runtime.spawn(async move { drop(delivery) });
+            }
+            _ => drop(delivery),
+        }
+    }
+}
+
+/// Answers of a commit that are sent when this is dropped: also when the runtime has ended, and drops its tasks.
+struct Delivery {
+    answers: std::vec::IntoIter<QueuedAnswer>,
+    commit: Commit,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.answers.by_ref().for_each(|answer| answer.send(&self.commit));
+    }
+}
+
 /// The one thread that writes.
 struct WriterThread {
     writer: Writer<SqliteDisk>,
     clock: Arc<dyn Clock>,
     queue: Arc<Queue>,
+    courier: Courier,
     path: PathBuf,
 }
 
@@ -344,9 +407,12 @@ impl Drop for WriterThread {
 
 impl WriterThread {
     fn run(mut self) {
-        while let Some(requests) = self.queue.take() {
+        let mut alone = true;
+        while let Some(requests) = self.queue.take(alone) {
+            alone = requests.len() == 1;
             if let Some(turn) = self.writer.begin(requests, self.clock.millis()) {
-                self.writer.finish(turn);
+                let courier = &self.courier;
+                self.writer.finish_with(turn, |answers, commit| courier.deliver(answers, commit));
             }
         }
         if let Err(error) = self.writer.end(self.clock.millis()) {
@@ -402,6 +468,28 @@ mod tests {
             store.apply(&key, command).await.unwrap();
             assert_eq!(store.queue.pushed.load(Ordering::SeqCst), number + 1);
         }
+    }
+
+    #[test]
+    fn callers_are_answered_also_when_the_runtime_that_opened_the_store_has_ended() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let courier = runtime.block_on(async { Courier::of_this_runtime() });
+        assert!(courier.0.is_some());
+        runtime.shutdown_background();
+        let room = Arc::new(Semaphore::new(WORTH_A_TASK));
+        let commit = Commit { now: StoreTime::from_millis(7), position: Position(0), next_due: None };
+        let (answers, callers): (Vec<_>, Vec<_>) = (0..WORTH_A_TASK)
+            .map(|_| {
+                let (sender, caller) = oneshot::channel();
+                let place = room.clone().try_acquire_owned().unwrap();
+                (QueuedAnswer { answer: Some(Answer::Now(sender)), place }, caller)
+            })
+            .unzip();
+        courier.deliver(answers, commit);
+        for caller in callers {
+            assert_eq!(caller.blocking_recv().unwrap().unwrap(), commit.now);
+        }
+        assert_eq!(room.available_permits(), WORTH_A_TASK);
     }
 
     /// Asks, and does not wait for the answer.

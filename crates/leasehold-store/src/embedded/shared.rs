@@ -347,7 +347,7 @@ impl<'a> Work<'a> {
         self.header.counters.last_fence = changes.last_fence;
         for event in changes.events {
             self.header.counters.position.0 += 1;
-            rows::write_event(&self.db, &Published { position: self.header.counters.position, event })?;
+            rows::write_events(&self.db, &[Published { position: self.header.counters.position, event }])?;
         }
         changes.endings.iter().try_for_each(|ending| rows::write_ending(&self.db, ending))?;
         for (key, after) in &changes.jobs {
