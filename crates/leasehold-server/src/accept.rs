@@ -176,7 +176,9 @@ impl Door {
         let visitor = Visitor { router: self.router.clone(), peer, config: self.config.clone(), activity };
         let activity = visitor.activity.clone();
         let connection = self.http.serve_connection_with_upgrades(TokioIo::new(watched), visitor);
-        if let Some(cut) = drive(connection, &activity, &self.shutdown).await {
+        // A token of its own: to look at one that is shared takes a lock that all connections would wait for.
+        let shutdown = self.shutdown.child_token();
+        if let Some(cut) = drive(connection, &activity, &shutdown).await {
             self.metrics.connection_cut(cut);
             tracing::debug!(%peer, ?cut, "connection cut");
         }

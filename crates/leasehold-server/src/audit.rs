@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::WallClock;
 use crate::files::ConfigError;
+use crate::hub::BUSY;
 use crate::metrics::Metrics;
 
 /// Why an audit cannot be kept in a file.
@@ -39,6 +40,10 @@ const LINES_PER_PAGE: u64 = 10_000;
 
 /// The longest line: every name and reason in it is shorter.
 const LONGEST_LINE: u64 = 64 * 1024;
+
+/// How long the audit of a busy store lets events gather before it asks for more: the store's writer has to wake it each
+/// time.
+const GATHERING: Duration = Duration::from_millis(20);
 
 /// How long a shutdown waits for the events that were just committed.
 const LAST_LOOK: Duration = Duration::from_secs(2);
@@ -147,9 +152,14 @@ impl Audit {
                     follower.pause(retries.pause()).await.then_some(position)
                 }
             };
-            match turned {
-                Some(reached) => position = reached,
-                None => return,
+            let Some(reached) = turned else { return };
+            let is_busy = BUSY.contains(&reached.0.saturating_sub(position.0));
+            position = reached;
+            if is_busy {
+                tokio::select! {
+                    () = follower.shutdown.cancelled() => break,
+                    () = tokio::time::sleep(GATHERING) => {}
+                }
             }
         }
         let _ = tokio::time::timeout(LAST_LOOK, follower.catch_up(position)).await;

@@ -1,18 +1,16 @@
 //! The one place that knows the statuses, words and titles of refusals: for programs, and for people in two languages.
 //!
-//! A handler returns a [`Failure`], which does not know the caller's language. [`render`] wraps all routes and writes it
-//! out, and does the same for what the router itself refuses. The API's description takes the statuses from here too: a
+//! A handler returns a [`Failure`], which does not know the caller's language. [`Failure::render`] writes it out, and does
+//! the same for what the router itself refuses. The API's description takes the statuses from here too: a
 //! route names its refusals as [`refusal`]s.
 
 use std::time::Duration;
 
-use axum::extract::Request;
 use axum::extract::rejection::BytesRejection;
 use axum::http::header::{
     ACCEPT_LANGUAGE, ALLOW, CONTENT_LANGUAGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use leasehold_core::Invalid;
 use leasehold_core::lease::LossReason;
@@ -237,6 +235,29 @@ impl Failure {
         }
     }
 
+    /// Writes a refusal in the caller's language: one of a handler, or of the router itself.
+    pub(crate) fn render(mut response: Response, language: Language) -> Response {
+        if response.status().is_success() {
+            return response;
+        }
+        if let Some(failure) = response.extensions_mut().remove::<Self>() {
+            return failure.write(language);
+        }
+        if response.status() == Code::MethodNotAllowed.status()
+            && !response.headers().contains_key(CONTENT_TYPE)
+        {
+            let allowed = response.headers().get(ALLOW).cloned();
+            let mut written = Self::new(Code::MethodNotAllowed).write(language);
+            written.headers_mut().extend(allowed.map(|allowed| (ALLOW, allowed)));
+            return written;
+        }
+        // All that the router parses by itself is the path.
+        if response.status() == Code::Invalid.status() {
+            return Self::invalid("the path is not UTF-8; percent-encode it as UTF-8").write(language);
+        }
+        response
+    }
+
     fn write(self, language: Language) -> Response {
         let (status, retry_after, code) = (self.code.status(), self.retry_after, self.code);
         let languages = language.tags(self.detail.is_some());
@@ -289,15 +310,16 @@ impl IntoResponse for Failure {
 
 /// A language that titles are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Language {
+pub(crate) enum Language {
     English,
     Japanese,
 }
 
 impl Language {
     /// The one that the caller prefers; English if it accepts neither.
-    fn of(headers: &HeaderMap) -> Self {
-        let wanted = headers.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let Some(wanted) = headers.get(ACCEPT_LANGUAGE) else { return Self::English };
+        let wanted = wanted.to_str().unwrap_or_default();
         let mut best = (Self::English, 0.0);
         for part in wanted.split(',') {
             let mut pieces = part.trim().split(';');
@@ -324,27 +346,6 @@ impl Language {
             Self::Japanese => "ja",
         }
     }
-}
-
-/// Writes refusals in the caller's language: those of the handlers, and those of the router itself.
-pub(crate) async fn render(request: Request, next: Next) -> Response {
-    let language = Language::of(request.headers());
-    let mut response = next.run(request).await;
-    if let Some(failure) = response.extensions_mut().remove::<Failure>() {
-        return failure.write(language);
-    }
-    if response.status() == Code::MethodNotAllowed.status() && !response.headers().contains_key(CONTENT_TYPE)
-    {
-        let allowed = response.headers().get(ALLOW).cloned();
-        let mut written = Failure::new(Code::MethodNotAllowed).write(language);
-        written.headers_mut().extend(allowed.map(|allowed| (ALLOW, allowed)));
-        return written;
-    }
-    // All that the router parses by itself is the path.
-    if response.status() == Code::Invalid.status() {
-        return Failure::invalid("the path is not UTF-8; percent-encode it as UTF-8").write(language);
-    }
-    response
 }
 
 #[cfg(test)]

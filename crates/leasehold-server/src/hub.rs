@@ -32,6 +32,14 @@ const NAMES: usize = 50_000;
 /// How long to wait for the feed to catch up with the store.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
+/// How many events at once mean that the store is busy, and its follower has kept up.
+pub(crate) const BUSY: std::ops::Range<u64> = 4..MAX_EVENTS as u64;
+
+/// How long the hub of a busy store lets events gather before it asks for more, with watchers and without: the store's
+/// writer has to wake it each time. Events of a store that is not busy are published at once.
+const GATHERING: Duration = Duration::from_millis(2);
+const GATHERING_UNWATCHED: Duration = Duration::from_millis(20);
+
 /// An event of a document, shared by all of its watchers.
 #[derive(Debug)]
 pub(crate) struct HubEvent {
@@ -193,7 +201,15 @@ impl Hub {
             match turned {
                 Ok(reached) => {
                     retries.succeeded();
+                    let is_busy =
+                        position.is_some_and(|from| BUSY.contains(&reached.0.saturating_sub(from.0)));
                     position = Some(reached);
+                    if is_busy {
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            () = tokio::time::sleep(self.gathering()) => {}
+                        }
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the store's events; trying again");
@@ -201,6 +217,12 @@ impl Hub {
                 }
             }
         }
+    }
+
+    fn gathering(&self) -> Duration {
+        let state = self.lock();
+        let is_watched = state.all.receiver_count() > 0 || !state.rooms.is_empty();
+        if is_watched { GATHERING } else { GATHERING_UNWATCHED }
     }
 
     /// Where to begin: as far back as the store still has events, at most [`KEPT`] of them.

@@ -18,13 +18,13 @@ mod error;
 mod files;
 mod hub;
 mod metrics;
-mod observe;
 mod openapi;
 mod rates;
 mod routes;
 mod session;
 mod sse;
 mod subscription;
+mod surround;
 mod sweeper;
 mod tickets;
 mod views;
@@ -33,19 +33,16 @@ mod visible;
 use std::future::Future;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::header::{CACHE_CONTROL, HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::HeaderName;
 use axum::http::{HeaderValue, Method};
-use axum::response::IntoResponse;
-use axum::{Router, middleware};
 use leasehold_store::{JobStore, Opened, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceBuilder;
-use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
-use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -59,6 +56,7 @@ use error::{Code, Failure};
 use hub::Hub;
 use metrics::Metrics;
 use rates::{Rates, Streams, Who};
+use surround::Surround;
 use tickets::Tickets;
 
 /// Why a server did not start, or stopped.
@@ -217,13 +215,9 @@ impl Server {
             // One layer of layers: the router boxes each that it is given, for every request.
             .layer(
                 ServiceBuilder::new()
-                    .layer(fixed_header(CACHE_CONTROL, "no-store"))
-                    .layer(fixed_header(X_CONTENT_TYPE_OPTIONS, "nosniff"))
                     .layer(DefaultBodyLimit::max(self.app.config.limits.body))
-                    .layer(cors(&self.app.config))
-                    .layer(middleware::from_fn(error::render))
-                    .layer(CatchPanicLayer::custom(|_| Failure::new(Code::Internal).into_response()))
-                    .layer(middleware::from_fn_with_state(self.app.clone(), observe::observe)),
+                    .option_layer(cors(&self.app.config))
+                    .layer(Surround(self.app.clone())),
             )
             .with_state(self.app.clone())
     }
@@ -238,11 +232,6 @@ impl Server {
             );
         }
     }
-}
-
-/// A header that is set unless a route has set it.
-fn fixed_header(name: HeaderName, value: &'static str) -> SetResponseHeaderLayer<HeaderValue> {
-    SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value))
 }
 
 /// Starts what keeps watchers and the audit informed.
@@ -340,8 +329,11 @@ fn service_api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(service::metrics))
 }
 
-/// The origins whose pages may call. Without any, browsers refuse all of them.
-fn cors(config: &Config) -> CorsLayer {
+/// The origins whose pages may call. Without any, browsers refuse all of them by themselves.
+fn cors(config: &Config) -> Option<CorsLayer> {
+    if config.cors_origins.is_empty() {
+        return None;
+    }
     let layer = CorsLayer::new()
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(
@@ -359,10 +351,10 @@ fn cors(config: &Config) -> CorsLayer {
         .expose_headers(["etag", "retry-after"].map(HeaderName::from_static))
         .max_age(std::time::Duration::from_secs(3_600));
     if config.cors_origins.iter().any(|origin| origin == "*") {
-        return layer.allow_origin(AllowOrigin::any());
+        return Some(layer.allow_origin(AllowOrigin::any()));
     }
     let origins = config.cors_origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok());
-    layer.allow_origin(AllowOrigin::list(origins))
+    Some(layer.allow_origin(AllowOrigin::list(origins)))
 }
 
 fn random_secret() -> Result<Vec<u8>, getrandom::Error> {

@@ -2,7 +2,7 @@
 //!
 //! No label has a value that callers choose: no document, no user, no address, and a route is its template.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
@@ -11,8 +11,8 @@ use leasehold_core::event::EndReason;
 use leasehold_core::wire::documents::StreamEnd;
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 const REQUESTS: &str = "leasehold_http_requests_total";
@@ -88,6 +88,26 @@ const ENDS: [&str; 6] =
 #[derive(Clone)]
 pub struct Metrics(Arc<Handles>);
 
+/// The series that a route counted first, most of all that of its successes: to find them by their labels costs more than to
+/// count.
+#[derive(Default)]
+pub struct KnownSeries([OnceLock<Series>; 2]);
+
+struct Series {
+    route: Box<str>,
+    method: &'static str,
+    status: StatusCode,
+    requests: IntCounter,
+    seconds: Histogram,
+}
+
+impl Series {
+    fn count(&self, took: Duration) {
+        self.requests.inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+}
+
 struct Handles {
     registry: Registry,
     requests: IntCounterVec,
@@ -133,10 +153,32 @@ impl Metrics {
     }
 
     /// A request was answered. `route` is the template of its address, never the address itself; `None` when it has none.
-    pub fn request(&self, route: Option<&str>, method: &Method, status: StatusCode, took: Duration) {
+    pub fn request(
+        &self,
+        known: &KnownSeries,
+        route: Option<&str>,
+        method: &Method,
+        status: StatusCode,
+        took: Duration,
+    ) {
         let (route, method) = (route.unwrap_or("none"), method_label(method));
-        self.0.requests.with_label_values(&[route, method, status.as_str()]).inc();
-        self.0.request_seconds.with_label_values(&[route, method]).observe(took.as_secs_f64());
+        for place in &known.0 {
+            let series = place.get_or_init(|| self.series(route, method, status));
+            if (&*series.route, series.method, series.status) == (route, method, status) {
+                return series.count(took);
+            }
+        }
+        self.series(route, method, status).count(took);
+    }
+
+    fn series(&self, route: &str, method: &'static str, status: StatusCode) -> Series {
+        Series {
+            requests: self.0.requests.with_label_values(&[route, method, status.as_str()]),
+            seconds: self.0.request_seconds.with_label_values(&[route, method]),
+            route: route.into(),
+            method,
+            status,
+        }
     }
 
     /// An event of a lease. On a shared store, every server counts every event.
@@ -370,7 +412,13 @@ mod tests {
     fn the_names_of_all_metrics() {
         let metrics = Metrics::new();
         let route = "/api/documents/{roomId}/lock";
-        metrics.request(Some(route), &Method::POST, StatusCode::OK, Duration::from_millis(3));
+        metrics.request(
+            &KnownSeries::default(),
+            Some(route),
+            &Method::POST,
+            StatusCode::OK,
+            Duration::from_millis(3),
+        );
         let expected = include_str!("../tests/server/metric-names.txt");
         let version = format!("leasehold_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
         let expected = expected.replace("leasehold_build_info", &version);
@@ -380,7 +428,7 @@ mod tests {
     #[test]
     fn every_metric_is_described_and_typed() {
         let metrics = Metrics::new();
-        metrics.request(None, &Method::GET, StatusCode::NOT_FOUND, Duration::ZERO);
+        metrics.request(&KnownSeries::default(), None, &Method::GET, StatusCode::NOT_FOUND, Duration::ZERO);
         let text = metrics.render();
         for (name, help) in ALL {
             assert!(text.contains(&format!("# HELP {name} {help}")), "{name}\n{text}");
@@ -413,9 +461,24 @@ mod tests {
     #[test]
     fn what_callers_make_up_is_no_label() {
         let metrics = Metrics::new();
-        metrics.request(None, &Method::from_bytes(b"ZEBRA").unwrap(), StatusCode::OK, Duration::ZERO);
+        let zebra = Method::from_bytes(b"ZEBRA").unwrap();
+        metrics.request(&KnownSeries::default(), None, &zebra, StatusCode::OK, Duration::ZERO);
         let text = metrics.render();
         assert!(text.contains("method=\"other\"") && !text.contains("ZEBRA"), "{text}");
+    }
+
+    #[test]
+    fn a_route_counts_each_status_in_its_own_series() {
+        let (metrics, known) = (Metrics::new(), KnownSeries::default());
+        for status in [200, 404, 409, 200, 409, 409] {
+            let status = StatusCode::from_u16(status).unwrap();
+            metrics.request(&known, Some("/x"), &Method::PUT, status, Duration::ZERO);
+        }
+        let text = metrics.render();
+        for (status, count) in [(200, 2), (404, 1), (409, 3)] {
+            let line = format!("{REQUESTS}{{method=\"PUT\",route=\"/x\",status=\"{status}\"}} {count}");
+            assert!(text.contains(&line), "{line}\n{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
@@ -239,6 +239,9 @@ fn not_json() -> Failure {
 }
 
 async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
+    if request.body().is_end_stream() {
+        return Ok(Bytes::new());
+    }
     let reading = Bytes::from_request(request, &());
     match tokio::time::timeout(app.config.limits.body_time, reading).await {
         Ok(Ok(bytes)) => Ok(bytes),

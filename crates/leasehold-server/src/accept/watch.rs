@@ -183,7 +183,7 @@ where
 {
     let mut connection = pin!(connection);
     let mut over = pin!(shutdown.cancelled());
-    let mut alarm = pin!(tokio::time::sleep(Duration::ZERO));
+    let mut alarm = pin!(tokio::time::sleep(activity.head_time));
     let mut is_closing = false;
     // Deadlines change only while the connection is polled, so checking afterwards is soon enough.
     std::future::poll_fn(|cx| {
@@ -197,11 +197,15 @@ where
                 return Poll::Ready(None);
             }
             let Some((by, due)) = activity.deadline() else { return Poll::Pending };
-            if alarm.deadline() != by {
+            // Deadlines mostly move on, with every request. The alarm moves only when it goes off, which is seldom.
+            if alarm.deadline() > by || alarm.is_elapsed() {
                 alarm.as_mut().reset(by);
             }
             if alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
+            }
+            if alarm.deadline() < by {
+                continue;
             }
             match due {
                 Due::Cut(cut) => return Poll::Ready(Some(cut)),
