@@ -2,8 +2,11 @@
 //!
 //! One generator drives all three in turns: a closed loop, one request in flight for each connection, keys of its own for
 //! each. A cycle is acquire, renew, release. Only ratios within one run count; the load of other programs is measured too.
+//! `--what` chooses another comparison, in which nobody but Leasehold takes part: see `alone.rs`.
 
+mod alone;
 mod calls;
+mod growth;
 mod report;
 mod servers;
 
@@ -13,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use calls::{Caller, Target};
 use leasehold_sim::load::{ForeignLoad, seconds_of_tree};
@@ -26,6 +29,9 @@ struct Args {
     /// Print one JSON object, on the last line.
     #[arg(long)]
     json: bool,
+    /// What is measured.
+    #[arg(long, value_enum, default_value_t = What::Rivals)]
+    what: What,
     /// How many turns everything gets; the medians count.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -40,13 +46,40 @@ struct Args {
     plot: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// Leasehold, a durable Redis and a PostgreSQL
+    Rivals,
+    /// The default log, and a thousand watchers, beside a server without them
+    Extras,
+    /// Minute by minute, as many as there are rounds
+    Minutes,
+    /// A server on PostgreSQL, beside a loop of two trips on the same database
+    Database,
+    /// What HTTP alone costs, and renewals a hundred in a call
+    Ceiling,
+    /// With more and more live leases, and more and more watched documents
+    Growth,
+}
+
 /// How many connections at a time are measured.
 const CONNECTIONS: [usize; 4] = [1, 16, 64, 256];
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let servers = Servers::start(&args.program)?;
+    match args.what {
+        What::Rivals => rivals(&args).await,
+        What::Extras => alone::extras(&args).await,
+        What::Minutes => alone::minutes(&args).await,
+        What::Database => alone::database(&args).await,
+        What::Ceiling => alone::ceiling(&args).await,
+        What::Growth => growth::growth(&args).await,
+    }
+}
+
+async fn rivals(args: &Args) -> Result<()> {
+    let servers = Servers::rivals(&args.program)?;
     let load = ForeignLoad::start();
     let mut report = Report::new();
     for round in 1..=args.rounds {
@@ -74,6 +107,11 @@ async fn turn(target: &Target, connections: usize, time: Duration) -> Result<Fig
             Caller::connect(target, number).await.with_context(|| format!("cannot call {}", target.name))?,
         );
     }
+    drive(target, callers, time).await
+}
+
+/// Has these callers do their cycles for a while.
+async fn drive(target: &Target, callers: Vec<Caller>, time: Duration) -> Result<Figures> {
     let stop = Arc::new(AtomicBool::new(false));
     let busy = seconds_of_tree(target.process);
     let start = Instant::now();

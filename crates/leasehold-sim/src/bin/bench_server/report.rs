@@ -12,6 +12,14 @@ const TRUSTED_LOAD: f64 = 0.3;
 /// The shares of Redis that are asked for, by number of connections.
 const BARS: [(usize, f64); 4] = [(1, 0.9), (16, 0.8), (64, 0.6), (256, 0.5)];
 
+/// Says how much of the machine other programs had.
+pub fn print_load(foreign_load: f64) {
+    println!("\nother programs used {foreign_load:.2} cores meanwhile");
+    if foreign_load > TRUSTED_LOAD {
+        println!("! more than {TRUSTED_LOAD}: these figures are not to be trusted, measure again");
+    }
+}
+
 /// One turn of one server.
 #[derive(Clone, Copy, Default)]
 pub struct Figures {
@@ -55,7 +63,7 @@ impl Report {
     }
 
     /// The medians of all turns.
-    fn figures(&self, name: &'static str, connections: usize) -> Figures {
+    pub fn figures(&self, name: &'static str, connections: usize) -> Figures {
         let Some(turns) = self.turns.get(&(name, connections)) else { return Figures::default() };
         let median = |pick: fn(&Figures) -> f64| {
             let mut values: Vec<f64> = turns.iter().map(pick).collect();
@@ -102,10 +110,7 @@ impl Report {
                 "{mark} {connections} connections: {redis:.2} of Redis, at least {bar}; {postgres:.2} of PostgreSQL"
             );
         }
-        println!("\nother programs used {:.2} cores meanwhile", self.foreign_load);
-        if self.foreign_load > TRUSTED_LOAD {
-            println!("! more than {TRUSTED_LOAD}: these figures are not to be trusted, measure again");
-        }
+        print_load(self.foreign_load);
         Ok(())
     }
 

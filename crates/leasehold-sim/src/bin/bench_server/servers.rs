@@ -1,4 +1,4 @@
-//! The three servers, each with a folder and a port of its own. They end when this value is dropped.
+//! The servers, each with a folder and a port of its own. They end when this value is dropped.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,6 +11,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::calls::{Protocol, Target};
 
+/// Nothing that is measured here is to meet a limit.
+const LIFTED: [&str; 10] = [
+    "--limits-requests-per-second",
+    "0",
+    "--limits-connections-per-address",
+    "16384",
+    "--limits-streams-per-caller",
+    "16384",
+    "--limits-leases-per-owner",
+    "10000000",
+    "--limits-drain",
+    "1s",
+];
+
 pub struct Servers {
     pub targets: Vec<Target>,
     children: Vec<Child>,
@@ -18,15 +32,26 @@ pub struct Servers {
 }
 
 impl Servers {
-    pub fn start(program: &Path) -> Result<Self> {
+    /// None yet.
+    pub fn none() -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("leasehold-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755))?;
-        let mut servers = Self { targets: Vec::new(), children: Vec::new(), folder };
-        servers.leasehold(program)?;
+        Ok(Self { targets: Vec::new(), children: Vec::new(), folder })
+    }
+
+    /// Leasehold, and the two that it is compared with.
+    pub fn rivals(program: &Path) -> Result<Self> {
+        let mut servers = Self::none()?;
+        servers.leasehold(program, "leasehold", &["--log", "warn"])?;
         servers.redis()?;
         servers.postgres()?;
         Ok(servers)
+    }
+
+    /// The server that was started under this name.
+    pub fn named(&self, name: &str) -> Result<&Target> {
+        self.targets.iter().find(|target| target.name == name).context("a server of this name")
     }
 
     fn keep(&mut self, name: &'static str, address: SocketAddr, protocol: Protocol, child: Child) {
@@ -34,14 +59,23 @@ impl Servers {
         self.children.push(child);
     }
 
-    /// The shipped program, with tokens; only its limits are lifted, and its log is quiet.
-    fn leasehold(&mut self, program: &Path) -> Result<()> {
-        let store = self.folder.join("leases.db");
+    /// The shipped program on a file, with tokens, and its limits lifted. Its log goes to a file.
+    pub fn leasehold(&mut self, program: &Path, name: &'static str, options: &[&str]) -> Result<()> {
+        let store = self.folder.join(format!("{name}.db")).display().to_string();
+        self.leasehold_on(&store, program, name, options)
+    }
+
+    /// The same on any store.
+    pub fn leasehold_on(
+        &mut self,
+        store: &str,
+        program: &Path,
+        name: &'static str,
+        options: &[&str],
+    ) -> Result<()> {
         let mut command = Command::new(program);
-        command
-            .args(["serve", "--dev", "--json", "--listen", "127.0.0.1:0", "--log", "warn", "--store"])
-            .arg(store);
-        command.args(["--limits-requests-per-second", "0", "--limits-connections-per-address", "2000"]);
+        command.args(["serve", "--dev", "--json", "--listen", "127.0.0.1:0", "--store", store]).args(LIFTED);
+        command.args(options).stderr(std::fs::File::create(self.folder.join(format!("{name}.log")))?);
         let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start leasehold")?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
@@ -50,7 +84,7 @@ impl Servers {
             |pointer: &str| started.pointer(pointer).and_then(|value| value.as_str()).context("a first line");
         let address = text("/url")?.trim_start_matches("http://").parse()?;
         let token = text("/tokens/user-a")?.to_owned();
-        self.keep("leasehold", address, Protocol::Http(token), child);
+        self.keep(name, address, Protocol::Http(token), child);
         Ok(())
     }
 
@@ -78,7 +112,7 @@ impl Servers {
     }
 
     /// PostgreSQL as it comes: synchronous commit, one row a key.
-    fn postgres(&mut self) -> Result<()> {
+    pub fn postgres(&mut self) -> Result<()> {
         let programs =
             newest_postgresql().context("postgresql is not installed; apt-get install postgresql")?;
         let (port, data) = (free_port()?.to_string(), self.folder.join("postgres"));

@@ -1,0 +1,126 @@
+//! Comparisons of Leasehold with itself: what the default log and a thousand watchers cost, what ten minutes of work do,
+//! what is left of a PostgreSQL behind it, and how much of a call is HTTP.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use leasehold_sim::load::ForeignLoad;
+
+use crate::calls::{Caller, Filler, Protocol, Target, watch};
+use crate::report::{Figures, Report, print_load};
+use crate::servers::Servers;
+use crate::{Args, drive, turn};
+
+/// With so many connections.
+const CONNECTIONS: usize = 64;
+
+/// How many documents are watched.
+const WATCHERS: usize = 1_000;
+
+/// The default log to a file, and a thousand watchers of other documents, beside a server that has neither. The audit is
+/// on in all of them, as it is by default.
+pub async fn extras(args: &Args) -> Result<()> {
+    let mut servers = Servers::none()?;
+    servers.leasehold(&args.program, "plain", &["--log", "warn"])?;
+    servers.leasehold(&args.program, "log", &[])?;
+    servers.leasehold(&args.program, "watchers", &["--log", "warn"])?;
+    let mut streams = Vec::new();
+    for number in 0..WATCHERS {
+        streams.push(watch(servers.named("watchers")?, number).await?);
+    }
+    let load = ForeignLoad::start();
+    let report = turns(args, &servers.targets).await?;
+    for target in &servers.targets {
+        print(target.name, report.figures(target.name, CONNECTIONS), report.figures("plain", CONNECTIONS));
+    }
+    print_load(load.cores());
+    Ok(())
+}
+
+/// One server under load, minute by minute.
+pub async fn minutes(args: &Args) -> Result<()> {
+    let mut servers = Servers::none()?;
+    servers.leasehold(&args.program, "leasehold", &["--log", "warn"])?;
+    let target = servers.named("leasehold")?;
+    let load = ForeignLoad::start();
+    let first = turn(target, CONNECTIONS, Duration::from_secs(10)).await?;
+    print("10 s", first, first);
+    for minute in 1..=args.rounds {
+        print(&format!("{minute} min"), turn(target, CONNECTIONS, Duration::from_secs(60)).await?, first);
+    }
+    print_load(load.cores());
+    Ok(())
+}
+
+/// A server on PostgreSQL, beside a loop by hand that takes two trips for each step, as a decision in a program does.
+pub async fn database(args: &Args) -> Result<()> {
+    let mut servers = Servers::none()?;
+    servers.postgres()?;
+    let Target { address, process, .. } = *servers.named("postgres")?;
+    let url = format!("postgres://postgres@{address}/postgres");
+    servers.leasehold_on(&url, &args.program, "leasehold", &["--log", "warn"])?;
+    servers.targets.push(Target { name: "two trips", address, protocol: Protocol::PostgresTwice, process });
+    let load = ForeignLoad::start();
+    let report = turns(args, &servers.targets).await?;
+    for target in &servers.targets {
+        print(
+            target.name,
+            report.figures(target.name, CONNECTIONS),
+            report.figures("two trips", CONNECTIONS),
+        );
+    }
+    print_load(load.cores());
+    Ok(())
+}
+
+/// How many documents a call of [`ceiling`] renews.
+const TOGETHER: usize = 100;
+
+/// What HTTP alone costs: health checks, which ask no store anything; and what is left of that cost when a call renews a
+/// hundred documents.
+pub async fn ceiling(args: &Args) -> Result<()> {
+    let mut servers = Servers::none()?;
+    servers.leasehold(&args.program, "leasehold", &["--log", "warn"])?;
+    let (target, time) = (servers.named("leasehold")?, Duration::from_secs(args.seconds));
+    let load = ForeignLoad::start();
+    println!("connections   health checks/s   cycles/s x 3   renewals/s, {TOGETHER} a call");
+    for connections in [1, 16, 64, 256] {
+        let (mut health, mut together) = (Vec::new(), Vec::new());
+        for connection in 0..connections {
+            let request = "GET /healthz HTTP/1.1\r\nHost: bench\r\n\r\n";
+            health.push(Caller::connect(target, connection).await?.with_request(request));
+            let mut filler = Filler::connect(target).await?;
+            let mut locks = Vec::new();
+            for number in (connection * TOGETHER..).take(TOGETHER) {
+                locks.push((number, filler.lock(number).await?));
+            }
+            together.push(filler.renewing(&locks));
+        }
+        let health = drive(target, health, time).await?.cycles_per_s * 3.0;
+        let single = turn(target, connections, time).await?.cycles_per_s * 3.0;
+        let together = drive(target, together, time).await?.cycles_per_s * 3.0 * TOGETHER as f64;
+        println!("{connections:>11}   {health:>15.0}   {single:>12.0}   {together:>10.0}");
+    }
+    print_load(load.cores());
+    Ok(())
+}
+
+/// All of them in turns.
+async fn turns(args: &Args, targets: &[Target]) -> Result<Report> {
+    let mut report = Report::new();
+    for _ in 0..args.rounds {
+        for target in targets {
+            let figures = turn(target, CONNECTIONS, Duration::from_secs(args.seconds)).await?;
+            report.add(target.name, CONNECTIONS, figures);
+        }
+    }
+    Ok(report)
+}
+
+fn print(name: &str, figures: Figures, beside: Figures) {
+    let Figures { cycles_per_s, p50_ms, p99_ms, cpu_us_per_request } = figures;
+    let share = cycles_per_s / beside.cycles_per_s;
+    println!(
+        "{name:<10} {cycles_per_s:>9.0} cycles/s  {share:>5.2}  {p50_ms:>6.2} ms  {p99_ms:>6.2} ms  {cpu_us_per_request:>6.0} µs"
+    );
+}
