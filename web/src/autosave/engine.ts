@@ -171,7 +171,11 @@ export class Engine<Document> {
 
   async list(): Promise<AutoSaveHistoryEntry[]> {
     const { current, generations } = await look(await this.#loaded(), this.#folder);
-    return generations.map(({ ts, bytes }, at) => ({ ts, bytes, difference: bytes - (current?.bytes ?? 0), isCurrent: at === 0 }));
+    // The current version comes into the history a moment after it was saved: until then the newest one there is another.
+    const size = current?.bytes ?? 0;
+    return generations.map(({ ts, bytes }, at) => ({
+      ts, bytes, difference: bytes - size, isCurrent: at === 0 && (!current || bytes === size),
+    }));
   }
 
   async preview(ts: string): Promise<string | null> {
