@@ -6,6 +6,7 @@
 
 mod connect;
 mod feed;
+mod history;
 mod rows;
 mod schema;
 mod steps;
@@ -30,6 +31,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::jitter;
 use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 use connect::Param;
+use history::Timelines;
 use steps::Steps;
 use trouble::{Next, Trouble, TroubleResult};
 use turn::{CLOCK, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
@@ -74,6 +76,7 @@ impl Options {
             ears: feed::Ears::new(url)?,
             work: AtomicU64::new(0),
             steps: Steps::new(self.clock),
+            timelines: Timelines::default(),
         };
         Ok(Postgres(Arc::new(inner)))
     }
@@ -120,11 +123,16 @@ struct Inner {
     /// What was done since the store was opened, for [`Postgres::worked`].
     work: AtomicU64,
     steps: Steps,
+    timelines: Timelines,
 }
 
 impl Inner {
     async fn ready(&self) -> TroubleResult<()> {
-        self.ready.get_or_try_init(|| schema::prepare(self)).await.copied()
+        let prepare = || async {
+            schema::prepare(self).await?;
+            history::begin(self).await
+        };
+        self.ready.get_or_try_init(prepare).await.copied()
     }
 
     /// Does something, and again if it failed without having done anything.
@@ -143,6 +151,7 @@ impl Inner {
             let mended = match trouble.next {
                 Next::TieClock => turn::tie_clock(self).await,
                 Next::HoldClock(ahead) => turn::hold_clock(self, ahead).await,
+                Next::BeginHistory => history::begin(self).await,
                 Next::Tell | Next::TryAgain => Ok(()),
             };
             mended.map_err(|trouble| trouble.error)?;

@@ -12,8 +12,12 @@ use super::trouble::{Trouble, TroubleResult};
 use crate::{Error, Retry};
 
 /// What leads from each schema to the next.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("migrations/1.sql"), include_str!("migrations/2.sql"), include_str!("migrations/3.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("migrations/1.sql"),
+    include_str!("migrations/2.sql"),
+    include_str!("migrations/3.sql"),
+    include_str!("migrations/4.sql"),
+];
 
 /// The schema that this version reads and writes.
 pub(super) const SCHEMA: i64 = MIGRATIONS.len() as i64;

@@ -27,6 +27,8 @@ pub(super) enum Next {
     TieClock,
     /// Take off the lease clock what it is ahead, and try again.
     HoldClock(Ahead),
+    /// Let everything that is counted jump ahead, because the database has another history, and try again.
+    BeginHistory,
 }
 
 pub(super) type TroubleResult<T> = Result<T, Trouble>;
@@ -62,6 +64,20 @@ impl Trouble {
     pub(super) fn clock_went_ahead(ahead: Ahead) -> Self {
         let what = "the database's clock went ahead".to_owned();
         Self { error: Error::Unavailable { what, retry: Retry::Safe }, next: Next::HoldClock(ahead) }
+    }
+
+    pub(super) fn new_history() -> Self {
+        let what = "the database failed over or was restored".to_owned();
+        Self { error: Error::Unavailable { what, retry: Retry::Safe }, next: Next::BeginHistory }
+    }
+
+    /// The database answers from an older timeline than it did before.
+    pub(super) fn old_primary(current: i64, newest: i64) -> Self {
+        let what = format!(
+            "a database on timeline {current} answers, and the last one was on timeline {newest}: it is the primary from before \
+             a fail-over; stop it, or restart Leasehold if it is the right one"
+        );
+        Self::last(Error::Unavailable { what, retry: Retry::Safe })
     }
 
     pub(super) fn bad_row(what: &str) -> Self {

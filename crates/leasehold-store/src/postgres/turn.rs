@@ -41,11 +41,11 @@ use crate::{Applied, JobApplied};
 pub(super) const CLOCK: &str = "clock AS MATERIALIZED (SELECT leasehold.clock_ms() AS raw)";
 
 /// What [`Header::from_row`] reads, from `clock` and from `leasehold.store s`.
-pub(super) const HEADER: &str =
-    "s.version, s.position, s.seq_floor, s.last_fence, s.clock, s.clock_offset, clock.raw";
+pub(super) const HEADER: &str = "s.version, s.position, s.seq_floor, s.last_fence, s.clock, s.clock_offset, s.timeline, leasehold.timeline(s.timeline), \
+     clock.raw";
 
 /// How many columns that is.
-pub(super) const HEADER_COLUMNS: usize = 7;
+pub(super) const HEADER_COLUMNS: usize = 9;
 
 /// The time on the lease clock: see [`Header`].
 pub(super) const NOW: &str = "greatest(clock.raw + s.clock_offset, s.clock)";
@@ -78,8 +78,9 @@ impl Header {
     pub(super) fn from_row(inner: &Inner, sent: u64, row: &Row) -> TroubleResult<Self> {
         let number = |index| row.try_get::<_, i64>(index);
         schema::check_version(inner, number(0)?)?;
+        inner.timelines.look(row.try_get(6)?, row.try_get(7)?)?;
         let (clock, offset) = (number(4)?, number(5)?);
-        let running = number(6)?.saturating_add(offset);
+        let running = number(8)?.saturating_add(offset);
         let now = running.max(clock).cast_unsigned();
         // It cannot be held back further than to the last event.
         if let Some(by) = inner.steps.look(now, sent)

@@ -230,7 +230,7 @@ async fn a_database_of_the_version_before_is_brought_up_to_date() {
     check_all(&store).await;
     let row = server.connect(&database).await;
     let version: i64 = row.query_one("SELECT version FROM leasehold.store", &[]).await.unwrap().get(0);
-    assert_eq!(version, 3);
+    assert_eq!(version, 4);
 }
 
 /// A server of the version before is refused by its own check of the version, which every command makes. One that had

@@ -46,7 +46,8 @@ fn start_if_installed() -> Option<Server> {
 
 const BOUNCER: &str = "/usr/sbin/pgbouncer";
 
-fn newest_postgresql() -> Option<PathBuf> {
+/// The folder of PostgreSQL's programs.
+pub fn newest_postgresql() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let programs = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
     programs.filter(|programs| programs.join("initdb").exists()).max()
@@ -179,12 +180,12 @@ impl Server {
     }
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// PostgreSQL and pgbouncer both refuse to run as root.
-fn as_postgres(program: &Path) -> Command {
+pub fn as_postgres(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
@@ -193,7 +194,8 @@ fn as_postgres(program: &Path) -> Command {
     command
 }
 
-fn run(command: &mut Command) {
+/// Runs a program to its end.
+pub fn run(command: &mut Command) {
     // What becomes a server must not keep our own streams open.
     let log = tempfile::tempfile().unwrap();
     command
@@ -210,15 +212,17 @@ fn run(command: &mut Command) {
     }
 }
 
-fn undertaker(folder: &Path) -> Child {
+/// Ends the servers in a folder, and removes it, when this program is gone.
+pub fn undertaker(folder: &Path) -> Child {
     let script = "trap '' INT TERM HUP; cat >/dev/null; cd /; \
-        kill $(head -n 1 \"$1/own/bouncer.pid\"); kill -QUIT $(head -n 1 \"$1/own/data/postmaster.pid\"); \
-        while [ -e \"$1/own/data/postmaster.pid\" ]; do sleep 0.1; done; rm -rf \"$1\"";
+        kill $(head -n 1 \"$1/own/bouncer.pid\"); \
+        for pid in \"$1\"/own/*/postmaster.pid; do kill -QUIT $(head -n 1 \"$pid\"); \
+        while [ -e \"$pid\" ]; do sleep 0.1; done; done; rm -rf \"$1\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "undertaker"]).arg(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
