@@ -41,9 +41,43 @@ pub struct ProjectFolder {
     handle: OwnedFd,
     disk: Box<dyn Disk>,
     /// The guard, while this value is in a guarded section.
-    guard: Option<File>,
+    guard: Option<Locked>,
     /// The held files that this value keeps open, by fence.
-    held: BTreeMap<Fence, File>,
+    held: BTreeMap<Fence, Locked>,
+}
+
+/// A file that is locked while this value lives.
+#[derive(Debug)]
+struct Locked {
+    file: File,
+    /// The process that locked it.
+    process: u32,
+}
+
+impl Locked {
+    fn new(file: File, locked: Result<(), TryLockError>) -> Result<Self, TryLockError> {
+        locked.map(|()| Self { file, process: std::process::id() })
+    }
+
+    fn exclusively(file: File) -> Result<Self, TryLockError> {
+        let locked = file.try_lock();
+        Self::new(file, locked)
+    }
+
+    fn shared(file: File) -> Result<Self, TryLockError> {
+        let locked = file.try_lock_shared();
+        Self::new(file, locked)
+    }
+}
+
+impl Drop for Locked {
+    /// Not left to the closing of the file: a child process that is just being started has it open too. For the same reason a
+    /// forked process must not unlock what its parent has locked.
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
+        }
+    }
 }
 
 /// Why a folder cannot be a project.
@@ -131,14 +165,14 @@ impl ProjectFolder {
     }
 
     /// Keeps the guard, if it could be locked at this moment.
-    fn keep_guard(&mut self, guard: File, locked: Result<(), TryLockError>) -> io::Result<GuardTry> {
+    fn keep_guard(&mut self, locked: Result<Locked, TryLockError>) -> io::Result<GuardTry> {
         match locked {
             // Another file may have been put in its place, which others would lock instead.
-            Ok(()) if self.is_still_there(&guard)? => {
+            Ok(guard) if self.is_still_there(&guard.file)? => {
                 self.guard = Some(guard);
                 Ok(GuardTry::Taken)
             }
-            Ok(()) | Err(TryLockError::WouldBlock) => Ok(GuardTry::Busy),
+            Ok(_) | Err(TryLockError::WouldBlock) => Ok(GuardTry::Busy),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
@@ -260,26 +294,21 @@ impl Folder for ProjectFolder {
     fn take_guard(&mut self, look: bool) -> io::Result<GuardTry> {
         if !look {
             let guard = self.shared(file::GUARD)?;
-            let locked = guard.try_lock();
-            return self.keep_guard(guard, locked);
+            return self.keep_guard(Locked::exclusively(guard));
         }
         match self.read_only(file::GUARD) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(GuardTry::Absent),
-            opened => {
-                let guard = opened?;
-                let locked = guard.try_lock_shared();
-                self.keep_guard(guard, locked)
-            }
+            opened => self.keep_guard(Locked::shared(opened?)),
         }
     }
 
     fn read_guard(&mut self) -> io::Result<String> {
-        let bytes = read_bytes(self.guard.as_mut().ok_or_else(unguarded)?)?;
+        let bytes = read_bytes(&mut self.guard.as_mut().ok_or_else(unguarded)?.file)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn write_guard(&mut self, text: &str) -> io::Result<()> {
-        let guard = self.guard.as_mut().ok_or_else(unguarded)?;
+        let guard = &mut self.guard.as_mut().ok_or_else(unguarded)?.file;
         guard.seek(SeekFrom::Start(0))?;
         guard.write_all(text.as_bytes())?;
         guard.set_len(text.len() as u64)?;
@@ -318,8 +347,8 @@ impl Folder for ProjectFolder {
     fn probe(&self, fence: Fence) -> Probe {
         let Ok(held) = self.read_only(&file::held(fence)) else { return Probe::Unknown };
         // Shared, so that two who look at the same time do not take each other for the holder.
-        match held.try_lock_shared() {
-            Ok(()) => Probe::Free,
+        match Locked::shared(held) {
+            Ok(_) => Probe::Free,
             Err(TryLockError::WouldBlock) => Probe::Busy,
             Err(TryLockError::Error(_)) => Probe::Unknown,
         }
@@ -329,8 +358,7 @@ impl Folder for ProjectFolder {
         if self.held.contains_key(&fence) {
             return Ok(());
         }
-        let held = self.shared(&file::held(fence))?;
-        held.try_lock()?;
+        let held = Locked::exclusively(self.shared(&file::held(fence))?)?;
         self.held.insert(fence, held);
         Ok(())
     }
@@ -351,7 +379,7 @@ impl Folder for ProjectFolder {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy();
             let is_other = name.starts_with(file::HELD) && *name != file::held(keep);
-            if is_other && self.read_only(&name).is_ok_and(|held| held.try_lock_shared().is_ok()) {
+            if is_other && self.read_only(&name).is_ok_and(|held| Locked::shared(held).is_ok()) {
                 self.remove_durably(&name)?;
             }
         }

@@ -35,6 +35,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 pub struct Project {
     path: PathBuf,
     orders: Sender<Order>,
+    /// The process that opened it, in which the thread is that keeps the lease.
+    process: u32,
 }
 
 enum Order {
@@ -155,7 +157,7 @@ impl Project {
         let (orders, inbox) = mpsc::channel();
         let keeper = thread::Builder::new().name("leasehold-project".into());
         keeper.spawn(move || keep(driver, &inbox)).map_err(refused)?;
-        Ok(Self { path, orders })
+        Ok(Self { path, orders, process: std::process::id() })
     }
 
     /// Where it is, links resolved.
@@ -226,7 +228,7 @@ impl Project {
     /// of the other two designs.
     pub fn subscribe(&self) -> Receiver<Event> {
         let (events, listener) = mpsc::channel();
-        let _ = self.orders.send(Order::Subscribe(events));
+        self.order(Order::Subscribe(events));
         listener
     }
 
@@ -269,8 +271,17 @@ impl Project {
     /// What this program calls itself from its next lease on, beside its owner: `Writer, on the third floor`.
     pub fn set_label(&self, text: &str) -> Result<(), Invalid> {
         let label = Meta::label(text)?;
-        let _ = self.orders.send(Order::Do(Box::new(move |driver| driver.set_label(label))));
+        self.order(Order::Do(Box::new(move |driver| driver.set_label(label))));
         Ok(())
+    }
+
+    /// Tells the thread what to do. In a forked process there is no such thread, and nobody would answer: the order is dropped,
+    /// which its sender hears.
+    fn order(&self, order: Order) {
+        if self.process == std::process::id() {
+            // Where the thread has ended, the sender hears of it in the same way.
+            let _ = self.orders.send(order);
+        }
     }
 
     fn acquired(
@@ -300,7 +311,7 @@ impl Project {
         let Some(_listening) = cancel.listen(told) else {
             return Err(ProjectLockError::new(Fault::Aborted, operation, profile));
         };
-        let _ = self.orders.send(Order::Call(Box::new(begin), Caller(caller)));
+        self.order(Order::Call(Box::new(begin), Caller(caller)));
         let (mut begun, mut is_cancelled) = (None, false);
         for word in words {
             match word {
@@ -310,7 +321,7 @@ impl Project {
                 Word::Cancelled => is_cancelled = true,
             }
             if let (Some(call), true) = (begun, is_cancelled) {
-                let _ = self.orders.send(Order::Do(Box::new(move |driver| driver.abort(call))));
+                self.order(Order::Do(Box::new(move |driver| driver.abort(call))));
             }
         }
         Err(stopped(operation, profile))
@@ -324,7 +335,7 @@ impl Project {
         let ask = move |driver: &mut Native| {
             let _ = answer.send(what(driver));
         };
-        let _ = self.orders.send(Order::Do(Box::new(ask)));
+        self.order(Order::Do(Box::new(ask)));
         answered.recv().ok()
     }
 }
@@ -384,7 +395,7 @@ impl ProjectGuard {
         let (path, content) = (name.to_owned(), content.to_owned());
         let (caller, saved) = mpsc::channel();
         let begin = move |driver: &mut Native| driver.save_also(claim, &path, &content, base, also);
-        let _ = self.project.orders.send(Order::Save(Box::new(begin), caller));
+        self.project.order(Order::Save(Box::new(begin), caller));
         let saved = saved.recv().unwrap_or_else(|_| Err(SaveError::Folder(gone())));
         saved.map(|()| version)
     }
@@ -405,7 +416,7 @@ impl ProjectGuard {
     /// Ends without a word when it is given back. Work that takes long looks here between its steps.
     pub fn lost(&self) -> Receiver<ProjectLockError> {
         let (lost, listener) = mpsc::channel();
-        let _ = self.project.orders.send(Order::Watch(self.lease.lease_id, lost));
+        self.project.order(Order::Watch(self.lease.lease_id, lost));
         listener
     }
 
@@ -428,7 +439,7 @@ impl ProjectGuard {
     pub fn refuse_handover(&self, reason: Reason) {
         let lease_id = self.lease.lease_id;
         let refuse = move |driver: &mut Native| driver.refuse_handover(lease_id, reason);
-        let _ = self.project.orders.send(Order::Do(Box::new(refuse)));
+        self.project.order(Order::Do(Box::new(refuse)));
     }
 
     fn give_back(mut self, reason: ReleaseReason, force: bool) -> Result<(), ProjectLockError> {
@@ -452,7 +463,7 @@ impl Drop for ProjectGuard {
             let release = move |driver: &mut Native| {
                 driver.release(lease_id, ReleaseReason::Aborted, false);
             };
-            let _ = self.project.orders.send(Order::Do(Box::new(release)));
+            self.project.order(Order::Do(Box::new(release)));
         }
     }
 }
@@ -546,7 +557,9 @@ fn gone() -> IoError {
 }
 
 pub(crate) fn ended() -> io::Error {
-    io::Error::other("the lock's own thread has ended")
+    io::Error::other(
+        "the lock's own thread has ended, or never was in this process: after a fork, open the project anew",
+    )
 }
 
 /// A draft could not be kept, and nothing was saved.

@@ -22,9 +22,18 @@ use crate::resident::JUMP;
 /// Whether the file may be a copy: its epoch is not the recorded one. Only a new file has none and no record.
 pub(super) fn is_copy(path: &Path, epoch: u64) -> bool {
     match fs::read_to_string(record_path(path)) {
-        Ok(record) => !record.lines().any(|line| u64::from_str_radix(line, 16) == Ok(epoch)),
+        Ok(record) => !is_in(&record, epoch),
         Err(_) => epoch != 0,
     }
+}
+
+/// Whether the file is another one than the processes have open that recorded their epoch. Without a record nobody knows.
+pub(super) fn is_another(path: &Path, epoch: u64) -> bool {
+    fs::read_to_string(record_path(path)).is_ok_and(|record| !is_in(&record, epoch))
+}
+
+fn is_in(record: &str, epoch: u64) -> bool {
+    record.lines().any(|line| u64::from_str_radix(line, 16) == Ok(epoch))
 }
 
 /// Gives the file a new epoch, by `write`, and records it. Until it is written the `old` one is recorded too: a crash in

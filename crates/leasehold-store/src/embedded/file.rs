@@ -11,8 +11,8 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::migrate;
 use super::rows::{self, Header, RowError};
+use super::{migrate, process};
 use crate::clock::unix_millis;
 use crate::resident::Counters;
 use crate::{Error, Result, Retry};
@@ -258,6 +258,7 @@ pub(super) fn connect_read_only(path: &Path) -> Result<(Connection, i64)> {
 }
 
 fn connect_with(path: &Path, access: OpenFlags) -> Result<(Connection, i64)> {
+    process::check(path)?;
     recognise(path)?;
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(|error| trouble(path, &error))?;

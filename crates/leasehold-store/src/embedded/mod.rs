@@ -18,6 +18,7 @@ mod file;
 mod log;
 mod migrate;
 mod mode_lock;
+mod process;
 mod rows;
 mod shared;
 mod upkeep;
@@ -97,6 +98,7 @@ impl Options {
             let what = format!("{} cannot be shared with other processes from here: {why}", path.display());
             return Err(Error::Unavailable { what, retry: Retry::No });
         }
+        let opening = process::Opening::new(&path)?;
         let when_alone = |path: &Path| {
             log::check(path).and_then(|()| migrate::bring_up_to_date(path))?;
             // Of several first openers one is alone and makes the file; the others wait until it has.
@@ -104,7 +106,7 @@ impl Options {
         };
         let lock = mode_lock::ModeLock::take(&path, self.mode, self.create, when_alone)?;
         if !path.exists() {
-            return Err(lock.deleted());
+            return Err(lock.displaced());
         }
         let inner = match self.mode {
             Mode::Exclusive => {
@@ -112,14 +114,25 @@ impl Options {
             }
             Mode::Shared => Inner::Shared(shared::Shared::open(&path, lock, self.clock, self.limits)?),
         };
-        Ok(Embedded { path, inner })
+        Ok(Embedded { path, opening, inner: Arc::new(inner) })
     }
 }
 
-/// An open embedded store. Dropping it writes everything back and lets go of the file.
+/// An open embedded store. Dropping it writes everything back and lets go of the file. It belongs to the process that opened it:
+/// in one that was forked from that, everything is refused, and dropping it does nothing.
 pub struct Embedded {
     path: PathBuf,
-    inner: Inner,
+    inner: Arc<Inner>,
+    opening: process::Opening,
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        if self.opening.is_inherited() {
+            // Never closed: that would wait for a thread that is not here, and undo what the parent has locked.
+            std::mem::forget(self.inner.clone());
+        }
+    }
 }
 
 enum Inner {
@@ -146,50 +159,51 @@ impl Embedded {
 
     /// How it was opened.
     pub fn mode(&self) -> Mode {
-        match &self.inner {
+        match &*self.inner {
             Inner::Exclusive(_) => Mode::Exclusive,
             Inner::Shared(_) => Mode::Shared,
         }
     }
 
-    fn store(&self) -> &dyn Store {
-        match &self.inner {
+    fn store(&self) -> Result<&dyn Store> {
+        self.opening.check()?;
+        Ok(match &*self.inner {
             Inner::Exclusive(store) => store,
             Inner::Shared(store) => store,
-        }
+        })
     }
 }
 
 #[async_trait]
 impl JobStore for Embedded {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
-        self.store().apply(key, command).await
+        self.store()?.apply(key, command).await
     }
 
     async fn read(&self, key: &Key) -> Result<Reading> {
-        self.store().read(key).await
+        self.store()?.read(key).await
     }
 
     async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied> {
-        self.store().apply_job(key, command).await
+        self.store()?.apply_job(key, command).await
     }
 }
 
 #[async_trait]
 impl Store for Embedded {
     async fn now(&self) -> Result<StoreTime> {
-        self.store().now().await
+        self.store()?.now().await
     }
 
     async fn list(&self, range: &Range) -> Result<Page> {
-        self.store().list(range).await
+        self.store()?.list(range).await
     }
 
     async fn events(&self, after: Position, limit: usize) -> Result<Feed> {
-        self.store().events(after, limit).await
+        self.store()?.events(after, limit).await
     }
 
     async fn settle_due(&self, limit: usize) -> Result<Settled> {
-        self.store().settle_due(limit).await
+        self.store()?.settle_due(limit).await
     }
 }

@@ -124,10 +124,11 @@ impl ModeLock {
         Error::InUse { path: self.path.clone(), by: describe(&holders), fix: fix.to_owned() }
     }
 
-    /// Says that other processes have the store open, although its file is gone. A new one would let this process hold
-    /// what they hold.
-    pub(super) fn deleted(&self) -> Error {
-        let fix = "the file was deleted while they have it open: end them, then start this one again";
+    /// Says that other processes have the store open, although its file is gone, or another one in its place. That one would let
+    /// this process hold what they hold.
+    pub(super) fn displaced(&self) -> Error {
+        let fix =
+            "the file was deleted or replaced while they have it open: end them, then start this one again";
         Error::InUse { path: self.path.clone(), by: describe(&self.holders()), fix: fix.to_owned() }
     }
 

@@ -29,6 +29,10 @@ use crate::{Result, Retry, Settled, Standing, Store, standing};
 /// How often a consumer of events looks whether another process has written some.
 const POLL: Duration = Duration::from_millis(50);
 
+/// How often, and how long apart, a process that joins others looks whether the file is theirs.
+const LOOKS: u32 = 400;
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// How many keys are forgotten along with a command, at most: more than one command can add.
 const FORGET_PER_COMMAND: i64 = 4;
 
@@ -518,6 +522,7 @@ fn verify(db: &mut Connection) -> Result<(), RowError> {
 fn begin(path: &Path, db: &mut Connection, lock: &ModeLock, clock: &dyn Clock) -> Result<(bool, u64)> {
     let trouble = |error| file::row_trouble(path, error);
     if !lock.was_alone() {
+        meet(path, db, lock)?;
         return begin_use(db, None, clock).map_err(trouble);
     }
     let old = rows::read_header(db).map_err(trouble)?.epoch;
@@ -526,6 +531,20 @@ fn begin(path: &Path, db: &mut Connection, lock: &ModeLock, clock: &dyn Clock) -
         begin_use(db, Some((epoch, is_copy)), clock).map(Some).map_err(trouble)
     })?;
     begun.ok_or_else(|| lock.replaced())
+}
+
+/// Makes sure that this is the file that the others have open, and no copy that was put in its place since: two files would give
+/// out the same lease twice.
+fn meet(path: &Path, db: &Connection, lock: &ModeLock) -> Result<()> {
+    for _ in 0..LOOKS {
+        let epoch = rows::read_epoch(db).map_err(|error| file::trouble(path, &error))?;
+        if !epoch::is_another(path, epoch) {
+            return Ok(());
+        }
+        // The process that was first may be recording it this moment.
+        std::thread::sleep(PAUSE);
+    }
+    Err(lock.displaced())
 }
 
 /// Marks the file as in use, and ties the lease clock to this boot. `alone` has the new epoch, and whether it is a copy.

@@ -109,6 +109,35 @@ async fn next_fence(store: &Embedded, id: u64) -> u64 {
     must_acquire(store, &key(&format!("job-{id}")), &bid("anna", id, TTL)).await.fence.get()
 }
 
+#[tokio::test]
+async fn law_02_a_copy_is_not_joined_while_others_have_the_file_that_was_there_before() {
+    // An old copy was put in the place of a shared file while a program held a lease in it. The next program took the copy for the
+    // file that the first had open: it got the same lease, with a smaller fence, and both worked at once.
+    let folder = tempfile::tempdir().unwrap();
+    let (path, clock) = (folder.path().join("leases.db"), Arc::new(ManualClock::default()));
+    let shared = || open(&path, Mode::Shared, &clock);
+    drop(shared().unwrap());
+    let old = folder.path().join("old.db");
+    fs::copy(&path, &old).unwrap();
+    let first = shared().unwrap();
+    let anna = must_acquire(&first, &key("plan"), &bid("anna", 1, TTL)).await;
+    for suffix in ["-wal", "-shm"] {
+        fs::remove_file(beside(&path, suffix)).unwrap();
+    }
+    fs::rename(&old, &path).unwrap();
+    let refused = shared().err().expect("the first has another file open");
+    assert!(matches!(refused, Error::InUse { .. }) && refused.to_string().contains("replaced"), "{refused}");
+    assert!(acquire_error(&first).await.to_string().contains("replaced"));
+    drop(first);
+    let ben = must_acquire(&shared().unwrap(), &key("plan"), &bid("ben", 2, TTL)).await;
+    assert!(
+        ben.fence.get() > anna.fence.get() + embedded::JUMP / 2,
+        "{:?} after {:?}",
+        ben.fence,
+        anna.fence
+    );
+}
+
 /// How a file can be put back to what it was before.
 #[derive(Clone, Copy, Debug)]
 enum PutBack {

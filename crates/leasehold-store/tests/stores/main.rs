@@ -13,6 +13,7 @@ mod differential;
 mod disk;
 mod epoch;
 mod firestore;
+mod forks;
 mod harness;
 mod laws;
 mod migration;

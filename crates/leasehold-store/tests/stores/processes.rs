@@ -1,4 +1,4 @@
-//! Several processes on one file: killed without warning, racing for one key, and beginning at the same moment.
+//! Several processes on one file: killed without warning, racing for one key, beginning at the same moment, and forked.
 
 use std::fs;
 use std::io::Write;
@@ -9,6 +9,7 @@ use leasehold_core::lease::Bid;
 use leasehold_core::{Command, Outcome, StoreTime};
 use leasehold_store::{Embedded, JobStore, Mode, Store, embedded};
 
+use crate::forks::{fork, fork_idle, has_succeeded};
 use crate::harness::{Child, DEADLINE, bid, key, leases, must_acquire, must_release, part, tell, wait_for};
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -250,4 +251,55 @@ fn child_that_begins() {
         tell("fence", &lease.fence.to_string());
         store.now().await.unwrap();
     });
+}
+
+// --- forked ---
+
+#[test]
+fn a_forked_process_is_refused_and_its_parent_goes_on() {
+    // A program opened its store, and then forked. A command of the forked process waited for ever, because the writer's thread was
+    // not there, and so did its end; in shared mode it worked on the file with locks that only its parent had.
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        let told = [("FORK", path.to_str().unwrap()), ("MODE", mode.as_str())];
+        let mut parent = Child::start("processes::child_that_forks", &told);
+        assert_eq!(parent.told("the forked process"), "was refused", "{mode:?}");
+        assert_eq!(parent.told("the parent"), "went on", "{mode:?}");
+        // What the parent has locked is locked still.
+        let other = Embedded::options().mode(Mode::Exclusive).open(&path).err().expect("the parent has it");
+        assert!(matches!(other, leasehold_store::Error::InUse { .. }), "{mode:?}: {other}");
+        fs::write(folder.path().join("go"), "").unwrap();
+        parent.must_end();
+        // And free when the parent has closed it, though the last forked process lives.
+        drop(open(&path, Mode::Exclusive));
+        assert_eq!(embedded::check(&path).unwrap().problems, [""; 0], "{mode:?}");
+    }
+}
+
+#[test]
+fn child_that_forks() {
+    let (Some(path), Some(mode)) = (part("FORK"), part("MODE")) else { return };
+    let (path, mode) = (Path::new(&path), if mode == "shared" { Mode::Shared } else { Mode::Exclusive });
+    let store = open(path, mode);
+    let lease =
+        runtime().block_on(must_acquire(&store, &key("forked"), &own_bid(0, Duration::from_secs(600))));
+    let renew = || Command::Renew { claim: lease.proof().into(), ttl: None };
+    let mut store = Some(store);
+    let forked = fork(|| {
+        let inherited = store.take().unwrap();
+        let refused = runtime().block_on(inherited.apply(&key("forked"), renew())).err();
+        drop(inherited);
+        let anew = Embedded::options().mode(mode).open(path).err();
+        let checked = embedded::check(path).err();
+        [refused, anew, checked].iter().flatten().filter(|error| error.to_string().contains("forked")).count()
+            == 3
+    });
+    tell("the forked process", if has_succeeded(forked) { "was refused" } else { "was not refused" });
+    let store = store.unwrap();
+    let renewed = runtime().block_on(store.apply(&key("forked"), renew())).unwrap().outcome;
+    tell("the parent", if matches!(renewed, Outcome::Renewed(_)) { "went on" } else { "lost its lease" });
+    let _lives_on = fork_idle();
+    wait_for("the signal", || path.with_file_name("go").exists().then_some(()));
+    drop(store);
 }
