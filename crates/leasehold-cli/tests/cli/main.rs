@@ -17,6 +17,8 @@ mod project;
 #[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]
+mod run_on_a_file;
+#[cfg(target_os = "linux")]
 mod run_on_a_server;
 #[cfg(target_os = "linux")]
 mod run_worst_days;
@@ -30,6 +32,12 @@ mod harness {
     pub use crate::run::wait_for;
     pub use crate::support::skipped;
 }
+
+// The full disk that the tests of projects have, too.
+#[cfg(target_os = "linux")]
+#[allow(dead_code)] // those use more of it
+#[path = "../../../leasehold-project/tests/disk/small_disk.rs"]
+mod small_disk;
 
 // The PostgreSQL that the tests of the store start, too.
 #[cfg(target_os = "linux")]

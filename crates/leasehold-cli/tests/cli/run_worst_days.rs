@@ -130,6 +130,38 @@ fn a_group_that_was_stopped_and_continued_goes_on() {
     assert_eq!(code_of(&mut one.0), Some(0), "{}", read(&folder.path().join("one.err")));
 }
 
+/// A machine that is suspended stops everything at once, and nobody on it can end the command in time. Here all that belongs to the run
+/// is stopped, and another run gets the lease, as one on another machine would. (That clocks run on while a machine sleeps
+/// is the kernel's part: nothing here can put a machine to sleep.)
+#[test]
+fn a_run_that_was_stopped_as_a_whole_beyond_its_lease_is_ended_when_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut one, mut two) = one_and_two(&folder, worker);
+    let pid = alive(&folder, "one").unwrap().pid;
+    let (guardian, second) = guardians_of(&one.0);
+    let group = Pid::from_raw(guardian).unwrap();
+    let all = |signal: Signal, name: &str| {
+        crate::support::signal(&one.0, name);
+        send(second, signal);
+        kill_process_group(group, signal).unwrap();
+    };
+    all(Signal::STOP, "STOP");
+    working(&folder, "two");
+    let stopped = alive(&folder, "one").unwrap();
+    all(Signal::CONT, "CONT");
+    wait_until_gone(pid);
+    assert_eq!(code_of(&mut one.0), Some(76), "{}", read(&folder.path().join("one.err")));
+    let after = alive(&folder, "one").unwrap().looks - stopped.looks;
+    println!("the command looked {after} more times");
+    std::fs::write(folder.path().join("stop"), "").unwrap();
+    assert_eq!(
+        code_of(&mut two.0),
+        Some(0),
+        "the lease stayed the other's: {}",
+        read(&folder.path().join("two.err"))
+    );
+}
+
 // What leaves the group.
 
 /// Starts a worker that has left the group of the command, which waits for it.
