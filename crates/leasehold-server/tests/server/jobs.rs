@@ -433,6 +433,7 @@ async fn a_server_on_a_store_without_lists_and_events_has_jobs_only() {
         (Method::GET, "/api/documents"),
         (Method::GET, "/api/events"),
         (Method::GET, "/api/audit"),
+        (Method::POST, "/api/leases/nightly"),
         (Method::POST, "/api/tickets"),
     ] {
         let problem = one.call(method, path, None).await.refused(404, "jobs_only");

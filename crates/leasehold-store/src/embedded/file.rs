@@ -234,9 +234,31 @@ pub(super) fn connect_to_any(path: &Path) -> Result<(Connection, i64)> {
     let (db, schema) = connect_with(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let header = rows::read_header(&db).map_err(|error| row_trouble(path, error))?;
     if header.in_use && log_is_gone(path) {
-        return Err(damaged(path, &format!("{LOG_IS_GONE}, and with it what was acknowledged last")));
+        let lost = if has_other_names(path) {
+            OR_BY_ANOTHER_NAME
+        } else {
+            ", and with it what was acknowledged last"
+        };
+        return Err(damaged(path, &format!("{LOG_IS_GONE}{lost}")));
     }
     Ok((db, schema))
+}
+
+/// A hard link: a process that has the file open by its other name keeps the log beside that one.
+const OR_BY_ANOTHER_NAME: &str = " beside this name, and the file has another one (a hard link): if a program uses it by that \
+                                  name, do so too; if none does, what was acknowledged last is gone";
+
+fn has_other_names(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(path).is_ok_and(|metadata| metadata.nlink() > 1)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        false
+    }
 }
 
 pub(super) const LOG_IS_GONE: &str = "its write-ahead log (the file ending in -wal) is missing or empty";

@@ -269,6 +269,13 @@ fn a_forked_process_is_refused_and_its_parent_goes_on() {
         // What the parent has locked is locked still.
         let other = Embedded::options().mode(Mode::Exclusive).open(&path).err().expect("the parent has it");
         assert!(matches!(other, leasehold_store::Error::InUse { .. }), "{mode:?}: {other}");
+        // By another name of the file, another process said that its log was missing, and to repair it.
+        let link = folder.path().join("link.db");
+        fs::hard_link(&path, &link).unwrap();
+        let linked =
+            Embedded::options().mode(mode).open(&link).err().expect("its log is beside the other name");
+        assert!(linked.to_string().contains("another one (a hard link)"), "{mode:?}: {linked}");
+        fs::remove_file(&link).unwrap();
         fs::write(folder.path().join("go"), "").unwrap();
         parent.must_end();
         // And free when the parent has closed it, though the last forked process lives.
