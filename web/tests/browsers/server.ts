@@ -55,7 +55,8 @@ export class TestServer {
     server.on('request', async (request, response) => {
       const answer = running.#answer(request).catch((error) => [404, 'text/plain', String(error)] as const);
       const [status, type, body] = await answer;
-      response.writeHead(status, { 'content-type': type, 'cache-control': 'no-cache', ...headers }).end(body);
+      const clears = request.url === '/clear' ? { 'clear-site-data': '"storage"' } : {};
+      response.writeHead(status, { 'content-type': type, 'cache-control': 'no-cache', ...headers, ...clears }).end(body);
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     return running;
@@ -89,7 +90,7 @@ export class TestServer {
     if (url.pathname === '/barrier') await this.#barrier(Number(url.searchParams.get('count')));
     if (url.pathname === '/enter') this.register.enter(who);
     if (url.pathname === '/leave') this.register.leave(who);
-    if (['/barrier', '/enter', '/leave'].includes(url.pathname)) return [200, 'text/plain', ''];
+    if (['/barrier', '/enter', '/leave', '/clear'].includes(url.pathname)) return [200, 'text/plain', ''];
     if (url.pathname === '/favicon.ico') return [200, 'image/x-icon', ''];
     if (url.pathname.includes('..')) return [400, 'text/plain', ''];
     if (url.pathname.startsWith('/bundle/')) return [200, 'text/javascript', await bundle(`tests/browsers/${url.pathname.slice(8)}`)];
