@@ -4,7 +4,7 @@
 /// Forks this process. The child does `work` and ends: with success if that answered true. Answers the child's process id.
 ///
 /// For a process that was started to play a part, and has no other test running in it.
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "only the C library can fork without starting a program")]
 pub fn fork(work: impl FnOnce() -> bool) -> i32 {
     // SAFETY: the C library makes its own locks usable in the child; the child uses none that another thread of this process can
     // have been holding, and ends without running anything of the test runner.
@@ -22,7 +22,7 @@ pub fn fork(work: impl FnOnce() -> bool) -> i32 {
 }
 
 /// Forks a process that does nothing for a minute but keep what it has inherited, the standard streams excepted.
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "only the C library can fork without starting a program")]
 pub fn fork_idle() -> i32 {
     fork(|| {
         // SAFETY: nothing in the child uses the streams.
