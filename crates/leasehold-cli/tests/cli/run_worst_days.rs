@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 use crate::run::{
@@ -140,15 +140,15 @@ fn a_run_that_was_stopped_as_a_whole_beyond_its_lease_is_ended_when_it_goes_on()
     let pid = alive(&folder, "one").unwrap().pid;
     let (guardian, second) = guardians_of(&one.0);
     let group = Pid::from_raw(guardian).unwrap();
-    let all = |signal: Signal, name: &str| {
-        crate::support::signal(&one.0, name);
-        send(second, signal);
-        kill_process_group(group, signal).unwrap();
-    };
-    all(Signal::STOP, "STOP");
+    signal(&one.0, "STOP");
+    send(second, Signal::STOP);
+    kill_process_group(group, Signal::STOP).unwrap();
     working(&folder, "two");
     let stopped = alive(&folder, "one").unwrap();
-    all(Signal::CONT, "CONT");
+    // What is continued first ends the rest.
+    let _ = kill_process_group(group, Signal::CONT);
+    let _ = kill_process(Pid::from_raw(second).unwrap(), Signal::CONT);
+    signal(&one.0, "CONT");
     wait_until_gone(pid);
     assert_eq!(code_of(&mut one.0), Some(76), "{}", read(&folder.path().join("one.err")));
     let after = alive(&folder, "one").unwrap().looks - stopped.looks;

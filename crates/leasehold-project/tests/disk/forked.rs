@@ -1,9 +1,12 @@
 //! Programs that fork while they have a project, and go on in both processes.
 
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold_project::testing::MockFolder;
-use leasehold_project::{Driver, Folder, GuardTry, Options, Owner, Profile, Project, ProjectFolder};
+use leasehold_project::{
+    Clock, Driver, Folder, GuardTry, Options, Owner, Profile, Project, ProjectFolder, SystemClock,
+};
 use leasehold_project_rules::guarded::Probe;
 use leasehold_project_rules::{Folder as Kind, Strategy, Surroundings};
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,22 +67,46 @@ fn a_forked_process_has_no_part_in_its_parents_project() {
     program.order(place.path().to_str().unwrap());
     assert_eq!(program.told(), "the forked process was refused");
     assert_eq!(program.told(), "the parent saved");
-    let idle = program.told();
+}
 
+#[test]
+fn a_project_is_free_when_its_time_is_over_though_a_forked_process_lives() {
     // The parent is killed. The forked process keeps the held file open, so the holder does not look dead: time decides.
+    let place = tempfile::tempdir().unwrap();
+    let mut program = Child::start("forked::child_that_holds_and_forks");
+    program.order(place.path().to_str().unwrap());
+    let idle = program.told();
     program.kill();
-    let folder = ProjectFolder::open(place.path()).unwrap();
     let clock = MockFolder::new().clock().clone();
-    clock.set_wall(leasehold_project::Clock::now(&leasehold_project::SystemClock).wall);
-    let owner = Owner::parse("the next program").unwrap();
-    let surroundings = Surroundings { owner, root: "project".into(), folder: Kind::Guarded, seed: [1; 16] };
-    let mut next = Driver::new(folder, clock, surroundings);
+    clock.set_wall(SystemClock.now().wall);
+    let mut next = driver(place.path(), clock, 2);
     next.acquire(&once());
     assert!(next.lease().is_none(), "the forked process has the held file");
-    next.clock().advance(Duration::from_secs(15));
+    next.clock().advance(Duration::from_secs(60));
     next.acquire(&once());
     assert!(next.lease().is_some(), "its time is over: {:?}", next.poll_event());
     end(&idle);
+}
+
+/// Without a thread of its own: no guarded section is under way while it forks.
+fn driver<C: Clock>(place: &Path, clock: C, number: u8) -> Driver<ProjectFolder, C> {
+    let owner = Owner::parse(&format!("program {number}")).unwrap();
+    let surroundings =
+        Surroundings { owner, root: "project".into(), folder: Kind::Guarded, seed: [number; 16] };
+    Driver::new(ProjectFolder::open(place).unwrap(), clock, surroundings)
+}
+
+#[test]
+fn child_that_holds_and_forks() {
+    if !child::is_child() {
+        return;
+    }
+    let mut orders = child::orders();
+    let mut holder = driver(Path::new(&orders.next().unwrap()), SystemClock, 1);
+    holder.acquire(&once());
+    assert!(holder.lease().is_some());
+    child::tell(&fork_idle().to_string());
+    orders.next();
 }
 
 #[test]
@@ -99,6 +126,5 @@ fn child_that_edits_and_forks() {
     child::tell(if has_succeeded(forked) { "the forked process was refused" } else { "it was not refused" });
     guard.unwrap().save("plan.json", b"ours").unwrap();
     child::tell("the parent saved");
-    child::tell(&fork_idle().to_string());
     orders.next();
 }
