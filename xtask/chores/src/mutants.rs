@@ -18,7 +18,7 @@ use crate::tools::{self, Workspace};
 const CARGO_MUTANTS: &str = "27.1.0";
 
 /// Seconds for the tests of one change: several times what they take unchanged. A change that makes them hang is noticed.
-const TIMEOUT: &str = "240";
+const TIMEOUT: &str = "120";
 
 /// How many cases of each property are tried for one change: fewer than in the tests, since there are hundreds of changes.
 const CASES: &str = "150";

@@ -60,6 +60,16 @@ fn what_a_store_answers_is_a_reply_to_the_holder() {
     assert_eq!(reply(&Outcome::Released), None, "no answer to what a keeper sends");
 }
 
+#[test]
+fn the_latest_request_counts_whatever_order_the_answers_come_in() {
+    let mut keeper = Keeper::new(at(0), secs(30));
+    let with = |seq| Reply::Kept(Terms { request: Some(pending(seq, 20)), ..Terms::of(secs(30)) });
+    for (sent, seq, known) in [(1_000, 3, 3), (2_000, 5, 5), (1_500, 3, 5), (3_000, 6, 6)] {
+        keeper.handle_reply(at(sent), at(3_500), with(seq));
+        assert_eq!(keeper.request().map(|request| request.seq), Some(known), "after {seq}");
+    }
+}
+
 // --- law 8, case by case ---
 
 #[test]

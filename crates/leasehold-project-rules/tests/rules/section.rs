@@ -4,7 +4,7 @@
 use leasehold_core::lease::{Bid, Proof};
 use leasehold_core::name::{Fence, LeaseId, Meta, Owner, Reason};
 use leasehold_core::time::Ttl;
-use leasehold_project_rules::guarded::{Action, LockFile, Outcome, Probe};
+use leasehold_project_rules::guarded::{Action, LockFile, Loss, Outcome, Probe};
 use leasehold_project_rules::section::{Conclusion, GUARD_PATIENCE};
 use leasehold_project_rules::{CallId, IoError, IoKind, IoReply, IoStep, Now, Section};
 
@@ -287,4 +287,11 @@ fn a_save_is_called_off_only_before_it_is_made() {
     assert!(!section.call_off_save());
     section.handle(IoReply::Done, Now::both(START));
     assert!(matches!(section.result(), Some(Ok(Conclusion { outcome: Outcome::Lost(_), .. }))));
+}
+
+#[test]
+fn a_lease_id_whose_lease_ran_out_is_not_granted_again() {
+    let (mut folder, _) = held();
+    let (_, result) = whole(&mut folder, &Action::Acquire(bid(1)), START + 60_000);
+    assert_eq!(result.unwrap().outcome, Outcome::Lost(Loss::Expired));
 }

@@ -148,3 +148,13 @@ fn the_version_is_compared_under_the_guard_of_the_save_and_after_that_of_an_acqu
     assert!(matches!(taken[at + 1], IoStep::Save(_)), "{taken:?}");
     assert_eq!(taken.iter().filter(|step| **step == IoStep::DropGuard).count(), 1);
 }
+
+#[test]
+fn a_tab_that_is_refused_looks_at_no_file() {
+    let mut world = two();
+    world.folder.steps.clear();
+    world.acquire(1, &autosave());
+    world.advance(10_000);
+    assert!(!world.folder.steps.is_empty());
+    assert!(!world.folder.steps.iter().any(|step| matches!(step, IoStep::ReadVersion(_))));
+}
