@@ -12,6 +12,7 @@ use leasehold_core::holder::{Action, PendingRequest, Reply};
 use leasehold_core::{Fence, HolderTime, Keeper, Key, Lost, Owner, Position, RoomId};
 use leasehold_store::jitter;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Claim, Granted};
@@ -29,6 +30,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 #[must_use = "a lease is released when its guard is dropped"]
 pub struct Guard {
     lease: Lease,
+    /// The task that renews the lease.
+    keeping: JoinHandle<()>,
     released: bool,
 }
 
@@ -78,8 +81,8 @@ impl Guard {
             request,
             changed: Notify::new(),
         });
-        tokio::spawn(keep(held.clone()));
-        Self { lease: Lease { held }, released: false }
+        let keeping = tokio::spawn(keep(held.clone()));
+        Self { lease: Lease { held }, keeping, released: false }
     }
 
     /// A view of the lease, to give to the work.
@@ -92,7 +95,10 @@ impl Guard {
         self.released = true;
         let held = self.lease.held.clone();
         held.stop();
-        held.inner.backend.release(&held.key, held.claim).await
+        let released = held.inner.backend.release(&held.key, held.claim).await;
+        // It ends at once. Before that, it would still have the store open for a caller that opens the file again.
+        let _ = (&mut self.keeping).await;
+        released
     }
 
     /// Stops renewing the lease without giving it back: it runs out, unless it is renewed with the claim.

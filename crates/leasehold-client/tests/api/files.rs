@@ -6,6 +6,8 @@ fn file(folder: &tempfile::TempDir, query: &str) -> String {
     format!("embedded:{}{query}", folder.path().join("leases.db").display())
 }
 
+// After a release, the task that had renewed the lease was still there for a moment and had the file open: to open it again was
+// refused, now and then.
 #[tokio::test]
 async fn an_embedded_file_keeps_leases_and_fences() {
     let folder = tempfile::tempdir().unwrap();

@@ -87,6 +87,11 @@ fn child_that_holds() {
     }
 }
 
+/// The wall clock.
+fn millis() -> u128 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+}
+
 #[test]
 fn fences_grow_whatever_happens_to_the_files() {
     let (place, mut folder) = folder();
@@ -97,7 +102,13 @@ fn fences_grow_whatever_happens_to_the_files() {
         last = grant.fence.get();
         let file = |name: &str| place.path().join(name);
         match *harm {
-            "both" => [".lock", ".lock.guard"].iter().for_each(|name| fs::remove_file(file(name)).unwrap()),
+            "both" => {
+                // Without any file, fences begin at the wall clock: it must be past the last one.
+                while u128::from(last) >= millis() {
+                    std::thread::yield_now();
+                }
+                [".lock", ".lock.guard"].iter().for_each(|name| fs::remove_file(file(name)).unwrap());
+            }
             "damage" => fs::write(file(".lock.guard"), "\u{0}garbage").unwrap(),
             name => fs::remove_file(file(name)).unwrap(),
         }
