@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::{Table, presets};
 
+use crate::scratch::Scratch;
 use crate::tools::{self, Workspace};
 
 const CARGO_MUTANTS: &str = "27.1.0";
@@ -21,7 +22,7 @@ const CARGO_MUTANTS: &str = "27.1.0";
 const TIMEOUT: &str = "120";
 
 /// How many cases of each property are tried for one change: fewer than in the tests, since there are hundreds of changes.
-const CASES: &str = "150";
+const CASES: &str = "64";
 
 /// How many changes are tried at a time; between them the time limit is looked at.
 const AT_A_TIME: usize = 20;
@@ -93,9 +94,12 @@ const PARTS: [Part; 4] = [
         package: "leasehold-store",
         files: &["writer.rs", "resident.rs", "changes.rs", "embedded/epoch.rs", "embedded/upkeep.rs"],
         tests: &["leasehold-store"],
-        arguments: &["--features", "embedded,conformance", "--lib", "--test", "stores"],
+        arguments: &["--features", "embedded,conformance", "--lib", "--test", "stores", "--", "--skip", SLOW],
     },
 ];
+
+/// Tests that flip every byte of a file take longer than all others together, and are about SQLite's file, not the writer.
+const SLOW: &str = "a_flipped_byte_is_noticed_or_harmless";
 
 /// What became of the changes of one part.
 #[derive(Default)]
@@ -175,6 +179,7 @@ fn split_mix(state: &mut u64) -> u64 {
 struct Mutator {
     program: PathBuf,
     folder: PathBuf,
+    scratch: Option<Scratch>,
 }
 
 impl Mutator {
@@ -191,7 +196,7 @@ impl Mutator {
                 fs::copy(from, to)?;
             }
         }
-        Ok(Self { program, folder })
+        Ok(Self { program, folder, scratch: Scratch::new()? })
     }
 
     fn command(&self, part: &Part) -> Command {
@@ -204,6 +209,9 @@ impl Mutator {
         // A folder of its own: the tests of the workspace would otherwise be built anew after every run.
         command.env("CARGO_TARGET_DIR", self.folder.join("build"));
         command.env("LEASEHOLD_CASES", CASES).env("CARGO_PROFILE_TEST_DEBUG", "none");
+        if let Some(scratch) = &self.scratch {
+            command.env("TMPDIR", scratch.path());
+        }
         command
     }
 
