@@ -55,6 +55,17 @@ async function until(tab: Tab, what: 'saved' | 'readonly' | 'unavailable' | 'tex
   }, [what, text] as const);
 }
 
+/** The versions, as soon as there are so many: one follows its save, or the next start if the tab ended before. */
+async function versions(tab: Tab, count: number): Promise<{ ts: string; bytes: number }[]> {
+  return tab.run(async (count) => {
+    for (;;) {
+      const list = await globalThis.page.autosaves.listHistory();
+      if (list.length >= count) return list;
+      await new Promise((resolve) => { setTimeout(resolve, 10); });
+    }
+  }, count);
+}
+
 describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
   let browser: Browser;
   let server: Awaited<ReturnType<typeof serveGuide>>;
@@ -81,15 +92,12 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     await tab.run(() => globalThis.page.autosave.flushNow(), null);
     await tab.reload();
     await until(tab, 'text', 'second');
-    const history = await tab.run(() => globalThis.page.autosaves.listHistory(), null);
+    const history = await versions(tab, 2);
     expect(history.map(({ bytes }) => bytes)).toEqual([17, 16]);
     expect(await tab.run((ts) => globalThis.page.autosaves.restoreFrom(ts), history[1]!.ts)).toBe(true);
     await until(tab, 'text', 'first');
     await until(tab, 'saved', 'first');
-    // The version follows the save.
-    await tab.run(async () => {
-      while ((await globalThis.page.autosave.history.list()).length < 3) await new Promise((resolve) => { setTimeout(resolve, 10); });
-    }, null);
+    await versions(tab, 3);
     await tab.close();
   });
 

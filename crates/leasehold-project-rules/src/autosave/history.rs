@@ -144,7 +144,7 @@ pub struct Retention {
     pub max_generations: usize,
     /// How many bytes `current.json` and the generations have together.
     pub max_bytes: u64,
-    /// Whether generations are thinned out by age: see [`History::thinned`].
+    /// Whether generations are thinned out by age: see `History::thinned`.
     pub thins: bool,
 }
 
