@@ -10,7 +10,7 @@ import type {
 } from '../types.js';
 import { CURRENT, HISTORY, INDEX, MAX_RETRIES, type Answer, type AutoSaveEffect, type AutoSaveView, type GenerationView, type NoticeView, type Requests } from './border.js';
 import { ASIDE, AutoSaveFolder, type ListedFile } from './folder.js';
-import { serialise } from './serialise.js';
+import { encoded, serialise, type Serialised } from './serialise.js';
 import type {
   AutoSaveHistoryEntry, AutoSaveNotice, AutoSaveReadonly, AutoSaveSnapshot, AutoSaveState, AutoSaveTakeOver,
 } from './state.js';
@@ -277,21 +277,21 @@ export class Engine<Document> {
     this.#ask(() => this.#send(report, {}));
   }
 
-  /** The text of the document. One that changes all the time is taken at once, in the end. */
-  async #text(): Promise<string> {
+  /** The document, serialised. One that changes all the time is taken at once, in the end. */
+  async #serialised(): Promise<Serialised> {
     for (let tries = 0; tries < 3 && !this.#isUrgent; tries += 1) {
       const [marks, document] = [this.#marks, this.#getSB()];
-      const text = await serialise(document, () => this.#isUrgent || this.#marks !== marks || this.#getSB() !== document);
-      if (text !== null) return text;
+      const made = await serialise(document, () => this.#isUrgent || this.#marks !== marks || this.#getSB() !== document);
+      if (made) return made;
     }
-    return JSON.stringify(this.#getSB());
+    return encoded(JSON.stringify(this.#getSB()));
   }
 
   async #take(): Promise<void> {
     let taken: Requests['taken'];
     try {
-      const text = this.#taken = await this.#text();
-      const bytes = bytesOf(text);
+      const { text, bytes } = await this.#serialised();
+      this.#taken = text;
       const [version, free] = await Promise.all([versionOf(bytes), freeSpace()]);
       [this.#bytes, taken] = [bytes, { version, bytes: bytes.length, free }];
     } catch (error) {
@@ -311,7 +311,7 @@ export class Engine<Document> {
   }
 
   async #keepDraft(): Promise<void> {
-    await this.#around.lock.keepProjectDraft({ ...this.#project, path: CURRENT, data: await this.#text() });
+    await this.#around.lock.keepProjectDraft({ ...this.#project, path: CURRENT, data: (await this.#serialised()).text });
     this.#change({ hasDraft: true });
   }
 

@@ -1,5 +1,9 @@
 // Serialises a document in short turns, so that typing is not held up: the same text as `JSON.stringify`, made of the texts of
-// its parts. It gives up when the document changes meanwhile; what was made until then would be a mixture.
+// its parts. Each turn encodes what it made: all at once, a megabyte would hold the page up longer than everything else. It gives
+// up when the document changes meanwhile; what was made until then would be a mixture.
+
+import type { Bytes } from '../hash.js';
+import { bytesOf } from '../text.js';
 
 /** How long one turn takes, in milliseconds. */
 const TURN = 2;
@@ -7,31 +11,55 @@ const TURN = 2;
 /** Parts of objects and arrays are taken one by one down to this depth. */
 const DEPTH = 4;
 
+/** What is written as a whole has at most so many members; 500 characters count as one. */
+const SMALL = 40;
+
 /** What lets the page do something else. */
 export type Pause = () => Promise<void>;
 
-/** The text of a document; null if `hasChanged` says so on the way. Throws what `JSON.stringify` throws. */
+/** A document as text, and that in UTF-8. */
+export interface Serialised {
+  readonly text: string;
+  readonly bytes: Bytes;
+}
+
+/** Serialises a document; null if `hasChanged` says so on the way. Throws what `JSON.stringify` throws. */
 export async function serialise(
   document: unknown, hasChanged: () => boolean, pause: Pause = nextTurn, now: () => number = () => performance.now(),
-): Promise<string | null> {
-  const parts: string[] = [];
-  let began = now();
+): Promise<Serialised | null> {
+  const turns: Serialised[] = [];
+  let [parts, began]: [string[], number] = [[], now()];
+  const endTurn = () => {
+    turns.push(encoded(parts.join('')));
+    parts = [];
+  };
   for (const part of partsOf(document, DEPTH)) {
     parts.push(part);
     if (now() - began < TURN) continue;
+    endTurn();
     await pause();
     if (hasChanged()) return null;
     began = now();
   }
-  return parts.join('');
+  endTurn();
+  return joined(turns);
+}
+
+/** A text that is serialised already. */
+export const encoded = (text: string): Serialised => ({ text, bytes: bytesOf(text) });
+
+function joined(turns: readonly Serialised[]): Serialised {
+  const bytes = new Uint8Array(turns.reduce((length, turn) => length + turn.bytes.length, 0));
+  turns.reduce((at, turn) => (bytes.set(turn.bytes, at), at + turn.bytes.length), 0);
+  return { text: turns.map(({ text }) => text).join(''), bytes };
 }
 
 /** The text in parts. Only plain objects and arrays are taken apart: what has a say in how it is written is written as a whole. */
 function* partsOf(value: unknown, depth: number): Generator<string, void> {
-  if (depth === 0 || !isPlain(value)) {
+  if (depth === 0 || !isPlain(value) || roomAfter(value, SMALL) > 0) {
     const text = JSON.stringify(value);
     // What JSON does not have: `undefined`, a function, a symbol.
-    if (text === undefined) throw new TypeError('the document is nothing that JSON can have');
+    if (text === undefined) throw new TypeError('the document is no JSON');
     yield text;
     return;
   }
@@ -47,6 +75,13 @@ function* partsOf(value: unknown, depth: number): Generator<string, void> {
   }
   yield before === ',' ? '' : before;
   yield isList ? ']' : '}';
+}
+
+/** What is left of this room when the value has taken its share. */
+function roomAfter(value: unknown, room: number): number {
+  if (typeof value === 'string') return room - value.length / 500;
+  for (const key in value as object) if (room <= 0 || (room = roomAfter((value as never)[key], room - 1)) <= 0) break;
+  return room;
 }
 
 function isPlain(value: unknown): value is object {
