@@ -58,7 +58,7 @@ static WAITING: Mutex<Lines> = Mutex::new(Lines { text: Vec::new(), has_writer: 
 /// There is a line in [`WAITING`].
 static LOGGED: Condvar = Condvar::new();
 
-/// Lines leave in the order in which they were logged: whoever takes some out has this.
+/// Held while lines are taken out and written, so that they leave in the order in which they were logged.
 static WRITING: Mutex<()> = Mutex::new(());
 
 struct Lines {

@@ -225,7 +225,7 @@ export type AutoSaveEffect =
     readonly done: boolean;
   };
 
-/** Something that a user is told. */
+/** A message for the user. */
 export type NoticeView =
   /** A save succeeded after retries. */
   | {

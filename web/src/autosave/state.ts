@@ -52,7 +52,7 @@ export type AutoSaveErrorCode =
   /** There is a newer version, and the application did not take it. */
   | 'stale-base';
 
-/** Something that a user is told once, as a toast. */
+/** A message for the user, shown once as a toast. */
 export type AutoSaveNotice = { readonly number: number; readonly at: number } & (
   /** A save, or a release, succeeded after retries. */
   | { readonly kind: 'recovered'; readonly operation: 'save' | 'release' }

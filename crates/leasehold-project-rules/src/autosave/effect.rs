@@ -1,4 +1,4 @@
-//! What an autosave asks of its shell, what it is told, and what it shows. Words only; `mod.rs` decides.
+//! What an autosave asks of its shell, the replies, and what it shows. Types only; `mod.rs` decides.
 
 use std::time::Duration;
 
@@ -206,7 +206,7 @@ pub enum ErrorCode {
     StaleBase,
 }
 
-/// Something that a user is told once.
+/// A message for the user, shown once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A save succeeded after retries.

@@ -92,7 +92,7 @@ shape! {
 }
 
 shape! {
-    /// Something that a user is told.
+    /// A message for the user.
     pub enum NoticeView {
         /// A save succeeded after retries.
         Recovered {},

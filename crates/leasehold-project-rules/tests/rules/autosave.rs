@@ -739,8 +739,8 @@ fn the_index_is_json_with_the_newest_first() {
     assert_eq!(index["generations"][1]["file"], "history/1970-01-01T00-00-00.001Z.json");
 }
 
-/// Whatever fails, however time passes and whoever holds the project: what the folder had is never lost without a trace, and when
-/// the trouble is over everything is saved.
+/// Random failures, waits and holders: what the folder had is never lost without a trace, and when the trouble is over everything
+/// is saved.
 #[test]
 fn any_order_of_edits_faults_and_losses_ends_with_everything_saved() {
     for seed in 1..=500_u64 {
