@@ -206,7 +206,7 @@ fn a_server_that_is_killed_and_started_again_disturbs_nobody() {
         lowest = lowest.min(left);
         (left > lowest + 500).then_some(())
     });
-    assert!(alive(&folder, "two").is_none());
+    assert!(alive(&folder, "two").is_none(), "{}", read(&folder.path().join("one.err")));
     std::fs::write(folder.path().join("stop"), "").unwrap();
     assert_eq!(code_of(&mut one.0), Some(0), "{}", read(&folder.path().join("one.err")));
     assert_eq!(code_of(&mut two.0), Some(0), "{}", read(&folder.path().join("two.err")));
