@@ -11,7 +11,7 @@ use leasehold_core::{Command, JobCommand, Key, Position, StoreTime};
 
 use crate::random::Random;
 use crate::{
-    Applied, Error, Feed, JobApplied, JobStore, Page, Range, Reading, Result, Retry, Settled, Store,
+    Applied, Bus, Error, Feed, JobApplied, JobStore, Page, Range, Reading, Result, Retry, Settled, Store,
 };
 
 /// What happens to a command.
@@ -131,5 +131,9 @@ impl Store for Faulty {
 
     async fn settle_due(&self, limit: usize) -> Result<Settled> {
         self.store.settle_due(limit).await
+    }
+
+    fn bus(&self) -> Option<Arc<dyn Bus>> {
+        self.store.bus()
     }
 }

@@ -19,6 +19,7 @@
 //! and the store in memory are always there. The feature `conformance` adds what tests of a store need: the laws,
 //! faults on purpose, and the check of histories.
 
+pub mod bus;
 #[doc(hidden)]
 pub mod changes;
 pub mod clock;
@@ -51,12 +52,15 @@ mod url;
 #[doc(hidden)]
 pub mod writer;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use leasehold_core::job::Record;
 use leasehold_core::{
     Command, JobCommand, JobOutcome, Key, Outcome, Position, Published, Slot, StoreTime, lease,
 };
 
+pub use bus::Bus;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, Mode};
 pub use error::{Error, Result, Retry};
@@ -96,6 +100,11 @@ pub trait Store: JobStore {
 
     /// Settles what is due by itself on at most `limit` keys: expiries are told, silent hand-overs take place.
     async fn settle_due(&self, limit: usize) -> Result<Settled>;
+
+    /// What servers that share this store say to each other; `None` for a store that one server has to itself.
+    fn bus(&self) -> Option<Arc<dyn Bus>> {
+        None
+    }
 }
 
 /// The answer to a command.

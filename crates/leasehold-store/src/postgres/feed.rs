@@ -11,18 +11,20 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use leasehold_core::{Position, Retries, RetryPolicy};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::bus;
 use super::connect::{self, Param};
 use super::trouble::{Trouble, TroubleResult};
 use super::turn::{CLOCK, HEADER, HEADER_COLUMNS, Header};
 use super::url::{Listen, PostgresUrl};
 use super::{Inner, rows};
+use crate::bus::{Heard, Listening};
 use crate::jitter;
 use crate::{Feed, MAX_EVENTS, Result, Standing, standing};
 
@@ -33,7 +35,7 @@ const POLL: Duration = Duration::from_millis(500);
 const POLL_WHILE_LISTENING: Duration = Duration::from_secs(5);
 
 /// How often the one who listens proves that it hears.
-const PROVE_EVERY: Duration = Duration::from_secs(15);
+const PROVE_EVERY: Duration = Duration::from_secs(5);
 
 /// How soon it must have heard itself.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
@@ -84,12 +86,42 @@ fn event(row: &Row) -> TroubleResult<leasehold_core::Published> {
     rows::event_from(row.try_get(HEADER_COLUMNS + 1)?)
 }
 
-/// What listens for all readers of a store.
+/// How many texts a receiver of the bus may be behind.
+const TEXTS: usize = 4_096;
+
+/// What listens for all readers of a store, and for all receivers of its bus.
 pub(super) struct Ears {
     connect: Option<(Config, MakeRustlsConnect)>,
     woken: watch::Sender<()>,
     hearing: Arc<AtomicBool>,
+    texts: Texts,
     task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The texts of the bus.
+#[derive(Clone)]
+struct Texts {
+    heard: broadcast::Sender<Heard>,
+    /// Whether anybody wants them.
+    wanted: watch::Sender<bool>,
+    hearing: Arc<AtomicBool>,
+}
+
+impl Texts {
+    fn new() -> Self {
+        Self {
+            heard: broadcast::Sender::new(TEXTS),
+            wanted: watch::Sender::new(false),
+            hearing: Arc::default(),
+        }
+    }
+
+    /// Says whether texts are heard, to those who have not been told. Sending fails only when there is no receiver.
+    fn set_hearing(&self, hearing: bool) {
+        if self.hearing.swap(hearing, Ordering::SeqCst) != hearing {
+            let _ = self.heard.send(if hearing { Heard::Hearing } else { Heard::Deaf });
+        }
+    }
 }
 
 impl Ears {
@@ -102,7 +134,22 @@ impl Ears {
         let connect =
             address.map(|address| Ok::<_, crate::Error>((address.config.clone(), address.tls.connector()?)));
         let connect = connect.transpose()?;
-        Ok(Self { connect, woken: watch::Sender::new(()), hearing: Arc::default(), task: Mutex::default() })
+        Ok(Self {
+            connect,
+            woken: watch::Sender::new(()),
+            hearing: Arc::default(),
+            texts: Texts::new(),
+            task: Mutex::default(),
+        })
+    }
+
+    /// Listens for the texts of the bus as well.
+    pub(super) fn hear_texts(&self, pool: &Pool) -> Listening {
+        let heard = self.texts.heard.subscribe();
+        self.texts.wanted.send_replace(true);
+        self.listen(pool);
+        // Looked at last: in between it may become true, and then is said twice.
+        Listening { is_hearing: self.texts.hearing.load(Ordering::SeqCst), heard }
     }
 
     fn hears(&self) -> bool {
@@ -120,6 +167,7 @@ impl Ears {
                 pool: pool.clone(),
                 woken: self.woken.clone(),
                 hearing: self.hearing.clone(),
+                texts: self.texts.clone(),
                 proof: format!("leasehold_{:016x}", RandomState::new().hash_one(0)),
                 heard: watch::Sender::new(()),
             };
@@ -154,6 +202,7 @@ struct Listener {
     pool: Pool,
     woken: watch::Sender<()>,
     hearing: Arc<AtomicBool>,
+    texts: Texts,
     proof: String,
     heard: watch::Sender<()>,
 }
@@ -166,6 +215,7 @@ impl Listener {
             if self.hearing.swap(false, Ordering::Relaxed) {
                 retries.succeeded();
             }
+            self.texts.set_hearing(false);
             // What was not heard meanwhile is found by looking.
             self.woken.send_replace(());
             let wait = match ended {
@@ -186,7 +236,7 @@ impl Listener {
         let hear = async {
             while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(notification) = message? {
-                    self.hear(notification.channel());
+                    self.hear(notification.channel(), notification.payload());
                 }
             }
             Ok(Ended::Lost)
@@ -198,9 +248,11 @@ impl Listener {
         }
     }
 
-    fn hear(&self, channel: &str) {
+    fn hear(&self, channel: &str, text: &str) {
         if channel == self.proof {
             self.heard.send_replace(());
+        } else if channel == bus::CHANNEL {
+            let _ = self.texts.heard.send(Heard::Text(text.into()));
         } else {
             self.woken.send_replace(());
         }
@@ -208,7 +260,13 @@ impl Listener {
 
     async fn prove(&self, client: &Client) -> Result<Ended, tokio_postgres::Error> {
         client.batch_execute(&format!("LISTEN leasehold; LISTEN {}", self.proof)).await?;
+        let mut wanted = self.texts.wanted.subscribe();
+        let mut hears_texts = false;
         loop {
+            if *wanted.borrow_and_update() && !hears_texts {
+                client.batch_execute(&format!("LISTEN {}", bus::CHANNEL)).await?;
+                hears_texts = true;
+            }
             let mut heard = self.heard.subscribe();
             if !self.call().await {
                 return Ok(Ended::Lost);
@@ -222,16 +280,22 @@ impl Listener {
             if !self.hearing.swap(true, Ordering::Relaxed) {
                 self.woken.send_replace(());
             }
-            tokio::time::sleep(PROVE_EVERY).await;
+            if hears_texts {
+                self.texts.set_hearing(true);
+            }
+            // Woken or not, it looks again.
+            let _ = timeout(PROVE_EVERY, wanted.changed()).await;
         }
     }
 
     /// Calls itself; answers whether the call went out.
     async fn call(&self) -> bool {
-        let Ok(db) = self.pool.get().await else { return false };
         let channel = self.proof.as_str();
         let params: [Param<'_>; 1] = [(&channel, Type::TEXT)];
-        let sent = timeout(HEARD_WITHIN, db.query_typed("SELECT count(pg_notify($1, ''))", &params)).await;
-        sent.is_ok_and(|sent| sent.is_ok())
+        let sent = timeout(HEARD_WITHIN, async {
+            let db = self.pool.get().await.ok()?;
+            db.query_typed("SELECT count(pg_notify($1, ''))", &params).await.ok()
+        });
+        sent.await.is_ok_and(|sent| sent.is_some())
     }
 }

@@ -1,9 +1,10 @@
 //! Leases in PostgreSQL, for several servers at once: the database keeps the rows and tells the time, Rust decides.
 //!
 //! `turn.rs` is the heart: one transaction per command, in two trips. `schema.rs` makes the tables, `feed.rs` tells the
-//! events, `tidy.rs` deletes what is not kept. Nothing here may depend on a connection being the same one as before:
+//! events, `bus.rs` carries messages between servers, `tidy.rs` deletes what is not kept. Nothing here may depend on a connection being the same one as before:
 //! there may be a transaction-pooling proxy in between.
 
+mod bus;
 mod connect;
 mod feed;
 mod history;
@@ -29,7 +30,7 @@ use tokio_postgres::types::Type;
 use crate::changes::Known;
 use crate::clock::{Clock, SystemClock};
 use crate::jitter;
-use crate::{Applied, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
+use crate::{Applied, Bus, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
 use connect::Param;
 use history::Timelines;
 use steps::Steps;
@@ -317,5 +318,9 @@ impl Store for Postgres {
         let keys = self.0.retried(|| self.0.settle(limit)).await?;
         let (now, next_due) = self.0.retried(|| self.0.next_due()).await?;
         Ok(Settled { keys, next_due, now })
+    }
+
+    fn bus(&self) -> Option<Arc<dyn Bus>> {
+        Some(Arc::new(bus::PostgresBus(self.0.clone())))
     }
 }

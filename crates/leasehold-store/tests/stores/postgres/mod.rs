@@ -1,5 +1,6 @@
 //! PostgreSQL: the laws, straight and behind pgbouncer; against memory; and what only a database can suffer.
 
+mod bus;
 mod failover;
 pub mod harness;
 mod killed;
