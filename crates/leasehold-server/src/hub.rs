@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caller::shown_name;
 use crate::metrics::Metrics;
-use crate::views;
+use crate::{server_lease, views};
 
 /// How many events are kept for watchers that resume.
 const KEPT: usize = 10_000;
@@ -263,8 +263,9 @@ impl Hub {
                 let reached = events.last().map_or(from, |last| last.position);
                 for published in &events {
                     self.publish(published);
-                    // Events from before this server started are not counted here.
-                    if published.position > self.began.get().copied().unwrap_or_default() {
+                    // Events from before this server started are not counted here, nor those of the servers' own leases.
+                    let is_new = published.position > self.began.get().copied().unwrap_or_default();
+                    if is_new && !published.event.key.as_str().starts_with(server_lease::DOOR) {
                         metrics.happened(&published.event.kind);
                     }
                 }

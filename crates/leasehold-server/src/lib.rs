@@ -18,9 +18,11 @@ mod error;
 mod files;
 mod hub;
 mod metrics;
+mod nodes;
 mod openapi;
 mod rates;
 mod routes;
+mod server_lease;
 mod session;
 mod sse;
 mod subscription;
@@ -37,6 +39,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::header::HeaderName;
 use axum::http::{HeaderValue, Method};
+use leasehold_store::clock::{Clock, SystemClock};
 use leasehold_store::{JobStore, Opened, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +58,7 @@ use audit::Audit as AuditLog;
 use error::{Code, Failure};
 use hub::Hub;
 use metrics::Metrics;
+use nodes::{Nodes, TakePart};
 use rates::{Rates, Streams, Who};
 use surround::Surround;
 use tickets::Tickets;
@@ -83,6 +87,8 @@ struct App {
     whole: Option<Arc<dyn Store>>,
     config: Config,
     hub: Arc<Hub>,
+    /// The other servers on the same store.
+    nodes: Nodes,
     tickets: Tickets,
     rates: Rates,
     streams: Streams,
@@ -138,7 +144,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the background tasks: the hub, the sweeper and the audit.
+    /// Starts the background tasks: the hub, the sweeper, the audit, and what talks to other servers.
     pub fn start(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
         Self::open(Opened::Store(store), config)
     }
@@ -159,7 +165,9 @@ impl Server {
         let stop = CancellationToken::new();
         let audit = config.audit.as_deref().map(AuditLog::open).transpose()?;
         let document = openapi::finish(&api(doors).into_openapi());
+        let (nodes, take_part) = Nodes::new();
         let app = Arc::new(App {
+            nodes,
             hub: Arc::new(Hub::new(config.limits.stream_backlog)),
             tickets: Tickets::new(config.ticket_secret.clone().map_or_else(random_secret, Ok)?),
             rates: Rates::new(&config.limits),
@@ -175,7 +183,7 @@ impl Server {
         });
         let tasks = TaskTracker::new();
         if let Some(store) = &app.whole {
-            follow(&app, store, &tasks);
+            follow(&app, store, take_part, &tasks);
         }
         tasks.close();
         Ok(Self { app, tasks })
@@ -234,12 +242,13 @@ impl Server {
     }
 }
 
-/// Starts what keeps watchers and the audit informed.
-fn follow(app: &App, store: &Arc<dyn Store>, tasks: &TaskTracker) {
+/// Starts what keeps watchers, the audit and the other servers informed.
+fn follow(app: &App, store: &Arc<dyn Store>, take_part: TakePart, tasks: &TaskTracker) {
     let (metrics, stop) = (&app.metrics, &app.stop);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    tasks.spawn(take_part.run(store.clone(), clock.clone(), metrics.clone(), stop.clone()));
     tasks.spawn(app.hub.clone().follow(store.clone(), metrics.clone(), stop.clone()));
-    tasks.spawn(sweeper::sweep(store.clone(), metrics.clone(), stop.clone()));
-    tasks.spawn(sweeper::clean(store.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn(sweeper::run(store.clone(), clock, app.nodes.clone(), metrics.clone(), stop.clone()));
     if let Some(audit) = &app.audit {
         audit.report_to(metrics);
         tasks.spawn(audit.clone().follow(store.clone(), app.config.wall_clock.clone(), stop.clone()));

@@ -41,11 +41,13 @@ const AUTH_FAILURES: &str = "leasehold_auth_failures_total";
 const STORE_ERRORS: &str = "leasehold_store_errors_total";
 const AUDIT_ERRORS: &str = "leasehold_audit_errors_total";
 const SWEEPER_LAG: &str = "leasehold_sweeper_lag_seconds";
+const SWEEPING: &str = "leasehold_sweeping";
+const OTHER_SERVERS: &str = "leasehold_other_servers";
 const BUILD_INFO: &str = "leasehold_build_info";
 const JOBS_ONLY: &str = "leasehold_jobs_only";
 
 /// Every metric with its description. `docs/operations.md` has the same table.
-const ALL: [(&str, &str); 25] = [
+const ALL: [(&str, &str); 27] = [
     (REQUESTS, "Requests answered, by route, method and status."),
     (REQUEST_SECONDS, "Time until the head of an answer was ready, by route and method."),
     (GRANTED, "Leases granted, as the store's events tell."),
@@ -69,6 +71,8 @@ const ALL: [(&str, &str); 25] = [
     (STORE_ERRORS, "Commands and reads that the store failed to answer."),
     (AUDIT_ERRORS, "Failed attempts to write the audit; each is tried again."),
     (SWEEPER_LAG, "How late the last expiry was told."),
+    (SWEEPING, "1 if this server publishes expiries: of several on one store, one does."),
+    (OTHER_SERVERS, "Other servers on the same store that this one knows of."),
     (BUILD_INFO, "Always 1; the label says which version this is."),
     (
         JOBS_ONLY,
@@ -134,6 +138,8 @@ struct Handles {
     store_errors: IntCounter,
     audit_errors: IntCounter,
     sweeper_lag: Gauge,
+    sweeping: IntGauge,
+    other_servers: IntGauge,
     jobs_only: IntGauge,
 }
 
@@ -252,6 +258,16 @@ impl Metrics {
         self.0.audit_errors.inc();
     }
 
+    /// Whether this server is the one that sweeps.
+    pub fn sweeping(&self, is_sweeping: bool) {
+        self.0.sweeping.set(is_sweeping.into());
+    }
+
+    /// How many other servers are known.
+    pub fn other_servers(&self, servers: usize) {
+        self.0.other_servers.set(i64::try_from(servers).unwrap_or(i64::MAX));
+    }
+
     /// The sweeper ran, this late.
     pub fn swept(&self, lag: Duration) {
         self.0.sweeper_lag.set(lag.as_secs_f64());
@@ -358,6 +374,8 @@ impl Handles {
             store_errors: plain(STORE_ERRORS)?,
             audit_errors: plain(AUDIT_ERRORS)?,
             jobs_only: open(JOBS_ONLY)?,
+            sweeping: open(SWEEPING)?,
+            other_servers: open(OTHER_SERVERS)?,
             sweeper_lag: keep(&registry, Gauge::with_opts(opts(SWEEPER_LAG))?)?,
             registry,
         })
