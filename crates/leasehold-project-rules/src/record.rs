@@ -300,3 +300,22 @@ pub fn read_guard(text: &str) -> Option<u64> {
     let whole = one == other && one.len() == 16 && one.bytes().all(|byte| byte.is_ascii_digit());
     whole.then(|| one.parse().ok()).flatten().filter(|number| *number <= Fence::MAX.get())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_shows_its_kind_and_not_its_text() {
+        let members = [
+            (Member::Absent, "Absent"),
+            (Member::Text("a lease id".to_owned()), "Text"),
+            (Member::Number(1.0), "Number"),
+            (Member::Flag(true), "Flag"),
+            (Member::Other, "Other"),
+        ];
+        for (member, shown) in members {
+            assert_eq!(format!("{member:?}"), shown);
+        }
+    }
+}

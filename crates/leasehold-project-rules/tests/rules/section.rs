@@ -142,6 +142,7 @@ fn a_look_without_a_guard_makes_nothing_and_trusts_no_held_file() {
     // Only a look goes on without a guard.
     let mut section = Section::new(Action::Acquire(bid(2)), 0);
     section.handle(IoReply::Absent, now);
+    assert_eq!(section.poll_step(), Some(IoStep::DropGuard), "it reads nothing");
     section.handle(IoReply::Done, now);
     assert!(matches!(section.result(), Some(Err(IoError { kind: IoKind::Open, .. }))));
 }
