@@ -18,7 +18,7 @@ use crate::{Error, Result, Retry};
 pub(super) const CONNECTIONS: usize = 16;
 
 /// How long a command waits for a connection.
-const WAIT: Duration = Duration::from_secs(5);
+pub(super) const WAIT: Duration = Duration::from_secs(5);
 
 /// How long a trip may take. The server gives up earlier by itself, so that this is for a server that is not there.
 const TRIP: Duration = Duration::from_secs(8);

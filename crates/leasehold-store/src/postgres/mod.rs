@@ -1,9 +1,10 @@
 //! Leases in PostgreSQL, for several servers at once: the database keeps the rows and tells the time, Rust decides.
 //!
-//! `turn.rs` is the heart: one transaction per command, in two trips. `schema.rs` makes the tables, `feed.rs` tells the
-//! events, `bus.rs` carries messages between servers, `tidy.rs` deletes what is not kept. Nothing here may depend on a connection being the same one as before:
-//! there may be a transaction-pooling proxy in between.
+//! `turn.rs` is the heart: a transaction in two trips. `batch.rs` puts the commands of several callers into one. `schema.rs`
+//! makes the tables, `feed.rs` tells the events, `bus.rs` carries messages between servers, `tidy.rs` deletes what is not kept.
+//! Nothing here may depend on a connection being the same one as before: there may be a transaction-pooling proxy in between.
 
+mod batch;
 mod bus;
 mod connect;
 mod feed;
@@ -75,6 +76,7 @@ impl Options {
             limits: self.limits,
             ready: OnceCell::new(),
             ears: feed::Ears::new(url)?,
+            queue: batch::Queue::default(),
             work: AtomicU64::new(0),
             steps: Steps::new(self.clock),
             timelines: Timelines::default(),
@@ -121,6 +123,7 @@ struct Inner {
     /// Set once the tables are known to be there.
     ready: OnceCell<()>,
     ears: feed::Ears,
+    queue: batch::Queue,
     /// What was done since the store was opened, for [`Postgres::worked`].
     work: AtomicU64,
     steps: Steps,
@@ -160,9 +163,9 @@ impl Inner {
         }
     }
 
-    async fn apply(&self, key: &Key, command: &Command) -> TroubleResult<Applied> {
+    async fn apply(self: &Arc<Self>, key: &Key, command: &Command) -> TroubleResult<Applied> {
         self.ready().await?;
-        Turn::apply(self, key, command).await
+        batch::apply(self, key, command).await
     }
 
     async fn apply_job(&self, key: &Key, command: &JobCommand) -> TroubleResult<JobApplied> {

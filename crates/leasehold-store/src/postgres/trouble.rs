@@ -10,7 +10,7 @@ use crate::error::with_causes;
 use crate::{Error, Retry};
 
 /// Why an attempt failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Trouble {
     pub(super) error: Error,
     pub(super) next: Next,

@@ -31,6 +31,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::batch::FoundAll;
 use super::connect::{self, BEGIN, Connection, Param, Phase};
 use super::trouble::{Trouble, TroubleResult};
 use super::{Inner, rows, schema};
@@ -149,18 +150,19 @@ pub(super) struct Turn<'a> {
 }
 
 /// What a decision on one key needs.
-struct Found {
+pub(super) struct Found {
     header: Header,
-    record: Record,
+    pub(super) record: Record,
     ended: Option<(StoreTime, LossReason)>,
     leases: i64,
 }
 
 impl Found {
-    fn known(&self, inner: &Inner) -> Known {
+    /// What is known about the caller, who was granted `more` leases in the same transaction already.
+    pub(super) fn known(&self, inner: &Inner, more: i64) -> Known {
         let now = self.header.now;
         let remembered = self.ended.filter(|(at, _)| *at + REMEMBERED > now).map(|(_, because)| because);
-        let owner_is_full = self.leases >= i64::from(inner.limits.leases_per_owner);
+        let owner_is_full = self.leases + more >= i64::from(inner.limits.leases_per_owner);
         Known { remembered, owner_is_full, ..Known::default() }
     }
 }
@@ -196,7 +198,7 @@ impl<'a> Turn<'a> {
     pub(super) async fn apply(inner: &'a Inner, key: &Key, command: &Command) -> TroubleResult<Applied> {
         let turn = Self::new(inner).await?;
         let found = turn.lock_and_read(key, command.lease_id(), command.bidder(), false).await?;
-        let (slot, mut known) = (&found.record.slot, found.known(inner));
+        let (slot, mut known) = (&found.record.slot, found.known(inner, 0));
         known.asker_is_full = turn.leases_of_askers([slot]).await?.is_full(slot.asker());
         let mut changes = found.header.changes();
         let outcome = changes.decide(key, slot, command, known);
@@ -213,7 +215,7 @@ impl<'a> Turn<'a> {
         let turn = Self::new(inner).await?;
         let found = turn.lock_and_read(key, command.lease_id(), command.bidder(), true).await?;
         let mut changes = found.header.changes();
-        let (outcome, record) = changes.decide_job(key, &found.record, command, found.known(inner));
+        let (outcome, record) = changes.decide_job(key, &found.record, command, found.known(inner, 0));
         let position = turn.commit(&changes).await?.unwrap_or(found.header.position);
         Ok(JobApplied { outcome, record, now: found.header.now, position })
     }
@@ -263,15 +265,67 @@ impl<'a> Turn<'a> {
             Ok((row?, job?))
         };
         let (row, job) = connect::timely(trip, Phase::Before).await?;
-        self.found(&row, job.as_ref())
+        self.found(self.header(&row)?, &row, job.as_ref())
     }
 
-    fn found(&self, row: &Row, job: Option<&Row>) -> TroubleResult<Found> {
+    /// Begins a transaction that locks those of the keys that no other has locked, and reads what decisions on them need.
+    pub(super) async fn try_lock_and_read(
+        inner: &'a Inner,
+        commands: &[(&Key, &Command)],
+    ) -> TroubleResult<(Self, FoundAll)> {
+        let turn = Self::new(inner).await?;
+        let keys: Vec<&str> = commands.iter().map(|(key, _)| key.as_str()).collect();
+        let ids: Vec<Option<String>> =
+            commands.iter().map(|(_, command)| command.lease_id().map(LeaseId::reveal)).collect();
+        let bidders: Vec<Option<&str>> =
+            commands.iter().map(|(_, command)| command.bidder().map(Owner::as_str)).collect();
+        let limit = i64::from(inner.limits.leases_per_owner);
+        let lock_params: [Param<'_>; 1] = [(&keys, Type::TEXT_ARRAY)];
+        let params: [Param<'_>; 4] = [
+            (&keys, Type::TEXT_ARRAY),
+            (&ids, Type::TEXT_ARRAY),
+            (&bidders, Type::TEXT_ARRAY),
+            (&limit, Type::INT8),
+        ];
+        let db = turn.connection.get()?;
+        let trip = async {
+            let (begun, locked, rows) = tokio::join!(
+                biased;
+                db.batch_execute(BEGIN),
+                db.query_typed(TRY_LOCK_ALL, &lock_params),
+                db.query_typed(READ_ALL, &params),
+            );
+            begun?;
+            Ok((locked?, rows?))
+        };
+        let (locked, rows) = connect::timely(trip, Phase::Before).await?;
+        let found = turn.found_all(&locked, &rows)?;
+        Ok((turn, found))
+    }
+
+    fn found_all(&self, locked: &[Row], rows: &[Row]) -> TroubleResult<FoundAll> {
+        let mut header = None;
+        let mut keys = Vec::with_capacity(rows.len());
+        for (locked, row) in locked.iter().zip(rows) {
+            if !locked.try_get::<_, bool>(0)? {
+                keys.push(None);
+                continue;
+            }
+            // One statement reads all rows: what is about the store as a whole is the same in each.
+            let header = match header {
+                Some(header) => header,
+                None => *header.insert(self.header(row)?),
+            };
+            keys.push(Some(self.found(header, row, None)));
+        }
+        Ok(FoundAll { header, keys })
+    }
+
+    fn found(&self, header: Header, row: &Row, job: Option<&Row>) -> TroubleResult<Found> {
         let slot: Option<&str> = row.try_get(HEADER_COLUMNS)?;
         let at: Option<i64> = row.try_get(HEADER_COLUMNS + 1)?;
         let because: Option<&str> = row.try_get(HEADER_COLUMNS + 2)?;
         let because = because.map(|word| LossReason::parse(word).unwrap_or(LossReason::Unknown));
-        let header = self.header(row)?;
         let slot = slot.map(rows::slot_from).transpose()?;
         let slot = slot.map_or_else(|| Slot::unknown(header.seq_floor), |(_, slot)| slot);
         let job = job.map(|row| rows::job_from(row.try_get(0)?)).transpose()?;
@@ -400,6 +454,23 @@ fn array(rows: impl Iterator<Item = Value>) -> String {
 
 /// Lock and read; `$1` the key, `$2` the command's lease id, `$3` the bidder, `$4` the most leases that count.
 const LOCK_AND_READ: &str = "SELECT * FROM leasehold.lock_and_read($1, $2::uuid, $3, $4)";
+
+/// Locks what can be locked at once; `$1` the keys.
+const TRY_LOCK_ALL: &str = "\
+SELECT pg_try_advisory_xact_lock(leasehold.key_lock(w.key)) FROM unnest($1) WITH ORDINALITY AS w(key, n) ORDER BY w.n";
+
+/// What `lock_and_read` reads, for several keys: `$1` the keys, `$2` lease ids, `$3` bidders, `$4` the most leases that count.
+/// It runs after the keys were locked, so it sees what was committed before that.
+const READ_ALL: &str = "\
+WITH clock AS MATERIALIZED (SELECT leasehold.clock_ms() AS raw), store AS MATERIALIZED (
+  SELECT s.version, s.position, s.seq_floor, s.last_fence, s.clock, s.clock_offset, s.timeline,
+    leasehold.timeline(s.timeline) AS current FROM leasehold.store s WHERE s.id)
+SELECT s.*, clock.raw, (SELECT to_jsonb(k)::text FROM leasehold.slot k WHERE k.key = w.key), e.at, e.because,
+  (SELECT count(*) FROM (SELECT FROM leasehold.slot k WHERE k.owner = w.bidder LIMIT $4) AS held)
+FROM clock, store s, unnest($1, $2, $3) WITH ORDINALITY AS w(key, lease_id, bidder, n) LEFT JOIN LATERAL
+  (SELECT x.at, x.because FROM leasehold.ending x
+   WHERE x.lease_id = w.lease_id::uuid AND x.key = w.key ORDER BY x.id DESC LIMIT 1) e ON true
+ORDER BY w.n";
 
 /// `$1` the key.
 const READ_JOB: &str = "SELECT to_jsonb(j)::text FROM leasehold.job j WHERE j.key = $1";

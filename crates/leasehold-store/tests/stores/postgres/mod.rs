@@ -8,6 +8,7 @@ mod proxy;
 mod server;
 mod tls;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::job::JobText;
@@ -16,7 +17,7 @@ use leasehold_core::{
     Claim, Command, EventKind, JobCommand, JobOutcome, Key, Outcome, Owner, Position, TabId,
 };
 use leasehold_store::conformance::{Harness, JobHarness, Restart};
-use leasehold_store::{Error, Feed, JobStore, Postgres, Range, Retry, Store, open};
+use leasehold_store::{Applied, Error, Feed, JobStore, Postgres, Range, Retry, Store, open};
 use tokio::time::timeout;
 
 use self::harness::{PostgresHarness, Way};
@@ -82,6 +83,65 @@ async fn a_command_takes_two_round_trips_and_a_look_takes_one() {
     assert_eq!(proxy.trips(), 1, "a look");
     store.settle_due(100).await.unwrap();
     assert_eq!(proxy.trips(), 1, "a sweep that finds nothing");
+}
+
+// --- batches ---
+
+/// Sends one acquire for each key, all at once.
+fn acquire_all(store: &Arc<Postgres>, keys: &[Key]) -> tokio::task::JoinSet<(Key, Applied)> {
+    let mut callers = tokio::task::JoinSet::new();
+    for (number, key) in (1..).zip(keys.iter().cloned()) {
+        let store = store.clone();
+        callers.spawn(async move {
+            let command = Command::Acquire(bid(&format!("caller-{number}"), number, TTL));
+            let applied = store.apply(&key, command).await.unwrap();
+            (key, applied)
+        });
+    }
+    callers
+}
+
+/// Grants take the store's one row and keep it until their commit is synced. With a transaction each, 64 callers had 0.18 of
+/// the speed of a loop by hand.
+#[tokio::test]
+async fn commands_that_come_together_share_a_transaction_and_each_gets_its_own_answer() {
+    let harness = harness!(Way::Direct);
+    let proxy = Proxy::start(harness.server().port()).await;
+    let store = Arc::new(Postgres::open(&harness.url_at(proxy.port)).unwrap());
+    let start = store.read(&key("together-0")).await.unwrap().position;
+    proxy.trips();
+    let keys: Vec<Key> = (0..64).map(|number| key(&format!("together-{number}"))).collect();
+    let answers = acquire_all(&store, &keys).join_all().await;
+    assert!(proxy.trips() < 64, "a transaction for each would take 128 trips");
+    let Feed::Events(events) = store.events(start, 64).await.unwrap() else { panic!("there is a gap") };
+    assert_eq!(events.len(), 64);
+    for (key, applied) in answers {
+        let Outcome::Granted { lease, .. } = &applied.outcome else { panic!("{:?}", applied.outcome) };
+        let own = events.iter().find(|published| published.position == applied.position).unwrap();
+        assert_eq!((&own.event.key, own.event.fence), (&key, lease.fence), "the position of its own event");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_locked_elsewhere_holds_up_nobody_else() {
+    let harness = harness!(Way::Direct);
+    let store = Arc::new(harness.another());
+    store.now().await.unwrap();
+    let mut other = harness.connect().await;
+    let transaction = other.transaction().await.unwrap();
+    let busy = key("busy-7");
+    let lock = "SELECT pg_advisory_xact_lock(leasehold.key_lock($1))";
+    transaction.query(lock, &[&busy.as_str()]).await.unwrap();
+    let keys: Vec<Key> = (0..16).map(|number| key(&format!("busy-{number}"))).collect();
+    let mut callers = acquire_all(&store, &keys);
+    for _ in 0..15 {
+        let (key, applied) = timeout(DEADLINE, callers.join_next()).await.unwrap().unwrap().unwrap();
+        assert!(matches!(applied.outcome, Outcome::Granted { .. }), "{key:?}: {applied:?}");
+        assert_ne!(key, busy, "its lock is not free yet");
+    }
+    transaction.rollback().await.unwrap();
+    let (key, applied) = timeout(DEADLINE, callers.join_next()).await.unwrap().unwrap().unwrap();
+    assert!(key == busy && matches!(applied.outcome, Outcome::Granted { .. }), "{applied:?}");
 }
 
 // --- lost connections ---
@@ -448,7 +508,7 @@ async fn tables_of_a_newer_version_are_left_alone() {
     let harness = harness!(Way::Direct);
     let running = harness.store();
     harness.connect().await.batch_execute("UPDATE leasehold.store SET version = 99").await.unwrap();
-    for store in [running, std::sync::Arc::new(harness.another())] {
+    for store in [running, Arc::new(harness.another())] {
         let error = store.apply(&key("newer"), Command::Acquire(bid("anna", 1, TTL))).await.unwrap_err();
         assert!(matches!(error, Error::Newer { found: 99, .. }), "{error}");
         assert_eq!(error.retry(), Retry::No);
