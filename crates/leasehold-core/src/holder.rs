@@ -190,10 +190,11 @@ impl Terms {
         Self { ttl, heartbeat: None, request: None }
     }
 
-    /// The terms of a lease in a store, which decided about it at `now`.
+    /// The terms of a lease in a store, which decided about it at `now`. One that was released softly has what is left of it.
     pub fn in_store(lease: &lease::Lease, now: StoreTime) -> Self {
         let request = lease.request.as_deref().map(|request| PendingRequest::in_store(request, now));
-        Self { ttl: lease.ttl, heartbeat: None, request }
+        let left = || Ttl::new(lease.expires_at.since(now)).unwrap_or(Ttl::MIN);
+        Self { ttl: if lease.leaving { left() } else { lease.ttl }, heartbeat: None, request }
     }
 }
 
@@ -215,6 +216,12 @@ impl Reply {
     /// that the command named, if it named one. `None` if the outcome does not belong to any of a holder's commands.
     pub fn in_store(outcome: &Outcome, now: StoreTime, request: Seq) -> Option<Self> {
         Some(match outcome {
+            // With less than the shortest TTL left there is nothing to count on.
+            Outcome::Renewed(lease)
+                if lease.leaving && lease.expires_at.since(now) < Ttl::MIN.as_duration() =>
+            {
+                Self::Lost(LossReason::Disconnected)
+            }
             Outcome::Renewed(lease) => Self::Kept(Terms::in_store(lease, now)),
             Outcome::Told { ends_at } => Self::Counting { request, left: ends_at.since(now) },
             Outcome::Refused | Outcome::NoRequest => Self::RequestOver { request },

@@ -291,6 +291,17 @@ pub enum Command {
         /// By what right.
         right: Right,
     },
+    /// The same for a caller that is known by its tab. What it holds in that tab already is extended, not taken.
+    TakeOverInTab {
+        /// The fence of the lease that is to be taken, as the taker saw it.
+        seen: Fence,
+        /// Who takes it.
+        bid: Bid,
+        /// Why.
+        reason: Reason,
+        /// By what right.
+        right: Right,
+    },
     /// End it: the key is free afterwards. The door checks the permission.
     ForceRelease {
         /// The fence of the lease that is to end, as the caller saw it.
@@ -365,6 +376,7 @@ impl Command {
             Self::Acquire(bid)
             | Self::AcquireInTab(bid)
             | Self::TakeOver { bid, .. }
+            | Self::TakeOverInTab { bid, .. }
             | Self::RequestHandover { bid, .. } => Some(&bid.lease_id),
             Self::Release(claim)
             | Self::Renew { claim, .. }
@@ -382,6 +394,7 @@ impl Command {
             Self::Acquire(bid)
             | Self::AcquireInTab(bid)
             | Self::TakeOver { bid, .. }
+            | Self::TakeOverInTab { bid, .. }
             | Self::RequestHandover { bid, .. } => Some(&bid.owner),
             _ => None,
         }
@@ -590,6 +603,9 @@ pub fn decide(key: &Key, slot: &Slot, command: &Command, context: &Context) -> D
         Command::SoftRelease { lease_id, grace } => step.soft_release(*lease_id, *grace),
         Command::Resume { claim, next } => step.resume(claim, *next),
         Command::TakeOver { seen, bid, reason, right } => step.take_over(*seen, bid, reason, *right),
+        Command::TakeOverInTab { seen, bid, reason, right } => {
+            step.extend_in_tab(bid).unwrap_or_else(|| step.take_over(*seen, bid, reason, *right))
+        }
         Command::ForceRelease { seen, by, reason } => step.force_release(*seen, by, reason),
         Command::RequestHandover { seen, bid, on_silence, countdown, patience } => {
             step.request_handover(*seen, bid, *on_silence, *countdown, *patience)
@@ -717,13 +733,14 @@ impl<'a> Step<'a> {
     }
 
     fn acquire_in_tab(&mut self, bid: &Bid) -> Outcome {
+        self.extend_in_tab(bid).unwrap_or_else(|| self.acquire(bid))
+    }
+
+    /// The bidder's own lease, extended, if it holds the key in this tab.
+    fn extend_in_tab(&mut self, bid: &Bid) -> Option<Outcome> {
         let claim = Claim::Tab { owner: bid.owner.clone(), tab: bid.tab.clone() };
-        match self.slot.lease.clone() {
-            Some(lease) if claim.fits(&lease) => {
-                Outcome::Granted { lease: self.extend(lease, bid.ttl), extended: true }
-            }
-            _ => self.acquire(bid),
-        }
+        let lease = self.slot.lease.clone().filter(|lease| claim.fits(lease))?;
+        Some(Outcome::Granted { lease: self.extend(lease, bid.ttl), extended: true })
     }
 
     fn take_over(&mut self, seen: Fence, bid: &Bid, reason: &Reason, right: Right) -> Outcome {
@@ -813,6 +830,9 @@ impl<'a> Step<'a> {
 
     fn renew(&mut self, claim: &Claim, ttl: Option<Ttl>) -> Outcome {
         match self.claimed(claim) {
+            // A renewal that was on its way when the page went must not keep others out for a whole TTL. A page that is
+            // still there says so by another acquire, or resumes.
+            Ok(lease) if lease.leaving => Outcome::Renewed(lease),
             Ok(lease) => {
                 let ttl = ttl.unwrap_or(lease.ttl);
                 Outcome::Renewed(self.extend(lease, ttl))

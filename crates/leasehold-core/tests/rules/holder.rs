@@ -60,6 +60,23 @@ fn what_a_store_answers_is_a_reply_to_the_holder() {
     assert_eq!(reply(&Outcome::Released), None, "no answer to what a keeper sends");
 }
 
+/// A renewal does not undo a soft release. A holder that counted on the whole TTL again would believe in its lease for longer
+/// than the store does.
+#[test]
+fn a_renewed_lease_that_was_released_softly_has_what_is_left_of_it() {
+    let mut world = World::new();
+    world.acquire("alice");
+    world.soft_release("alice", 5);
+    let renewed = |world: &World| {
+        Reply::in_store(&Outcome::Renewed(world.lease().clone()), world.now, 0).unwrap()
+    };
+    assert_eq!(renewed(&world), Reply::Kept(Terms::of(secs(5))));
+    world.pass(4);
+    assert_eq!(renewed(&world), Reply::Kept(Terms::of(secs(1))));
+    world.pass(1);
+    assert_eq!(renewed(&world), Reply::Lost(LossReason::Disconnected), "nothing to count on");
+}
+
 #[test]
 fn the_latest_request_counts_whatever_order_the_answers_come_in() {
     let mut keeper = Keeper::new(at(0), secs(30));

@@ -243,7 +243,7 @@ impl Model {
         match op {
             Op::Acquire(ttl) => self.bid(call, *ttl).unwrap_or_else(|| self.held()),
             Op::AcquireInTab(ttl) => self.bid_in_tab(call, *ttl),
-            Op::Renew(_, ttl) => self.as_holder(call, |model| model.extend(*ttl, "renewed")),
+            Op::Renew(_, ttl) => self.as_holder(call, |model| model.renew(*ttl)),
             Op::Release(_) => self.as_holder(call, |model| model.end("released", "released")),
             Op::SoftRelease(_) if self.holder.as_ref().is_none_or(|hold| hold.id != call.id) => {
                 self.lost(call.id)
@@ -380,6 +380,13 @@ impl Model {
             model.holder.as_mut().unwrap().id = call.next.into();
             model.extend(None, "extended")
         })
+    }
+
+    fn renew(&mut self, ttl: Option<u64>) -> String {
+        match self.holder.as_ref().filter(|hold| hold.leaving) {
+            Some(hold) => format!("renewed #{}", hold.fence),
+            None => self.extend(ttl, "renewed"),
+        }
     }
 
     fn soften(&mut self, grace: u64) -> String {

@@ -536,12 +536,8 @@ fn a_second_soft_release_may_shorten_further() {
 }
 
 #[test]
-fn whoever_comes_back_within_the_grace_has_the_whole_lease_again() {
-    let back: [Act; 3] = [
-        |world| world.renew("alice"),
-        |world| world.acquire("alice"),
-        |world| world.resume("alice", "alice/2"),
-    ];
+fn a_page_that_comes_back_within_the_grace_has_the_whole_lease_again() {
+    let back: [Act; 2] = [|world| world.acquire("alice"), |world| world.resume("alice", "alice/2")];
     for come_back in back {
         let mut world = held_by_alice();
         world.soft_release("alice", 5);
@@ -553,6 +549,21 @@ fn whoever_comes_back_within_the_grace_has_the_whole_lease_again() {
         world.settle();
         assert_eq!(world.story_since(3), ["4 alice#1 ended: expired"], "not disconnected any more");
     }
+}
+
+/// A Worker's heartbeat was under way when the page was closed, and came in after its soft release: everybody else waited for
+/// 30 s instead of 5.
+#[test]
+fn a_renewal_after_a_soft_release_does_not_restore_the_whole_lease() {
+    let mut world = held_by_alice();
+    world.soft_release("alice", 5);
+    world.pass(1);
+    assert_eq!(world.renew("alice"), "renewed #1");
+    assert_eq!((world.left(), world.lease().leaving), (4_000, true));
+    assert_eq!(world.story_since(2), Vec::<String>::new(), "nothing to announce");
+    world.pass(4);
+    world.settle();
+    assert_eq!(world.story_since(2), ["3 alice#1 ended: disconnected"]);
 }
 
 #[test]
@@ -645,6 +656,27 @@ fn a_lease_id_is_never_ended_and_granted_at_once() {
         assert!(matches!(decision.outcome, Outcome::Held(_)), "{:?}", decision.outcome);
         assert_eq!(world.run(&command), "held by alice#1");
         assert_eq!(world.events.len(), 1);
+    }
+}
+
+/// A user who pressed "take over" twice was in the audit as having taken a lock from himself, and had a new fence.
+#[test]
+fn taking_over_ones_own_lock_in_the_same_tab_is_a_renewal() {
+    let tab = |name| leasehold_core::TabId::parse(name).unwrap();
+    let bid_in = |who: &str, name| Bid { tab: Some(tab(name)), owner: owner("alice"), ..bid(who, TTL) };
+    let take = |bid, right| Command::TakeOverInTab {
+        seen: fence(1),
+        bid,
+        reason: leasehold_core::Reason::default(),
+        right,
+    };
+    for right in [Right::Force, Right::SameOwner] {
+        let mut world = World::new();
+        world.run(&Command::AcquireInTab(bid_in("alice", "one")));
+        world.pass(10);
+        assert_eq!(world.run(&take(bid_in("alice/2", "one"), right)), "extended #1");
+        assert_eq!((world.left(), world.events.len()), (30_000, 1), "nothing was taken");
+        assert_eq!(world.run(&take(bid_in("alice/3", "two"), right)), "granted #2", "from another tab");
     }
 }
 

@@ -229,11 +229,13 @@ pub(crate) async fn take_over(
 ) -> Result<Json<Grant>, Failure> {
     let room = session.document(&room, Level::Lock)?;
     let (seen, reason) = (Fence::new(body.fence)?, given_reason(&body.reason)?);
-    let lease_id = session.lease_id(body.lease_id.as_ref())?.map_or_else(new_lease_id, Ok)?;
-    let bid = session.bid(&app, lease_id)?;
     let may_force = session.caller.grants.level(&room) >= Some(Level::Force);
     let right = if may_force { Right::Force } else { Right::SameOwner };
-    let applied = app.apply(&room, Command::TakeOver { seen, bid, reason, right }).await?;
+    let command = match session.lease_id(body.lease_id.as_ref())? {
+        Some(lease_id) => Command::TakeOver { seen, bid: session.bid(&app, lease_id)?, reason, right },
+        None => Command::TakeOverInTab { seen, bid: session.bid(&app, new_lease_id()?)?, reason, right },
+    };
+    let applied = app.apply(&room, command).await?;
     match &applied.outcome {
         Outcome::Held(held) if !may_force && held.by != session.caller.subject => {
             let detail = "taking another's lock needs force on the document";

@@ -188,6 +188,8 @@ async fn a_take_over_names_the_lock_as_seen_and_says_why() {
     ben.and("lease-id", MINE).delete(LOCK).await.ok();
     cora.in_tab("one").post(LOCK, Value::Null).await.ok();
     assert_eq!(cora.in_tab("two").post(&path, cora_takes(3)).await.ok()["fence"], 4);
+    let again = cora.in_tab("two").post(&path, cora_takes(4)).await.ok();
+    assert_eq!(again["fence"], 4, "what the tab holds already is renewed, not taken");
 }
 
 #[tokio::test(start_paused = true)]

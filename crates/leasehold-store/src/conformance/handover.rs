@@ -18,6 +18,8 @@ pub async fn a_soft_release_shortens_and_a_resume_brings_back(harness: &dyn Harn
     let Outcome::Shortened(lease) = &soft.outcome else { panic!("{:?}", soft.outcome) };
     assert_eq!(lease.expires_at, soft.now + grace.as_duration());
     harness.advance(Duration::from_secs(4)).await;
+    let late = anna.renew(harness, &key).await.outcome;
+    assert_eq!(late, Outcome::Renewed(lease.clone()), "a late renewal does not restore it");
     let next = LeaseId::from_random([8; 16]);
     let resume = Command::Resume { claim: anna.claim().into(), next };
     let back = granted(&apply(harness, &key, resume.clone()).await);

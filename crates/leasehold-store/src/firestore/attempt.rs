@@ -71,6 +71,9 @@ impl Veil {
             Command::TakeOver { seen, bid, reason, right } => {
                 Command::TakeOver { seen, bid: self.bid(bid), reason, right }
             }
+            Command::TakeOverInTab { seen, bid, reason, right } => {
+                Command::TakeOverInTab { seen, bid: self.bid(bid), reason, right }
+            }
             Command::RequestHandover { seen, bid, on_silence, countdown, patience } => {
                 Command::RequestHandover { seen, bid: self.bid(bid), on_silence, countdown, patience }
             }
