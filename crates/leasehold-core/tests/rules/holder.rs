@@ -67,9 +67,8 @@ fn a_renewed_lease_that_was_released_softly_has_what_is_left_of_it() {
     let mut world = World::new();
     world.acquire("alice");
     world.soft_release("alice", 5);
-    let renewed = |world: &World| {
-        Reply::in_store(&Outcome::Renewed(world.lease().clone()), world.now, 0).unwrap()
-    };
+    let renewed =
+        |world: &World| Reply::in_store(&Outcome::Renewed(world.lease().clone()), world.now, 0).unwrap();
     assert_eq!(renewed(&world), Reply::Kept(Terms::of(secs(5))));
     world.pass(4);
     assert_eq!(renewed(&world), Reply::Kept(Terms::of(secs(1))));
