@@ -30,6 +30,15 @@ pub enum Bench {
         #[arg(last = true)]
         options: Vec<String>,
     },
+    /// How soon 10,000 watchers hear of a lock, and how soon 10,000 ends are announced
+    Live {
+        /// Print one JSON object on the last line
+        #[arg(long)]
+        json: bool,
+        /// For the benchmark itself
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
     /// An autosave in Chromium, and on disk beside a plain write, sync and rename
     Autosave {
         /// Print one JSON object on the last line
@@ -47,6 +56,11 @@ pub fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
             let program = shipped(workspace)?.display().to_string();
             let options = [&["--program".to_owned(), program][..], options].concat();
             start(workspace, "bench_server", *json, &options)
+        }
+        Bench::Live { json, options } => {
+            let program = shipped(workspace)?.display().to_string();
+            let fixed = ["--what", "live", "--program", &program].map(str::to_owned);
+            start(workspace, "bench_server", *json, &[&fixed[..], options].concat())
         }
         Bench::Autosave { json } => autosave(workspace, *json),
     }

@@ -59,7 +59,13 @@ pub async fn database(args: &Args) -> Result<()> {
     let Target { address, process, .. } = *servers.named("postgres")?;
     let url = format!("postgres://postgres@{address}/postgres");
     servers.leasehold_on(&url, &args.program, "leasehold", &["--log", "warn"])?;
-    servers.targets.push(Target { name: "two trips", address, protocol: Protocol::PostgresTwice, process });
+    servers.targets.push(Target {
+        name: "two trips",
+        address,
+        protocol: Protocol::PostgresTwice,
+        process,
+        pusher_key: None,
+    });
     let load = ForeignLoad::start();
     let report = turns(args, &servers.targets).await?;
     for target in &servers.targets {

@@ -17,6 +17,8 @@ pub struct Target {
     pub protocol: Protocol,
     /// Its first process.
     pub process: u32,
+    /// What Pusher clients connect with, where it speaks WebSocket.
+    pub pusher_key: Option<String>,
 }
 
 /// How to talk to it.
@@ -54,7 +56,7 @@ impl Caller {
         let stream = TcpStream::connect(target.address).await?;
         stream.set_nodelay(true)?;
         let requests = match &target.protocol {
-            Protocol::Http(token) => http_requests(token, number),
+            Protocol::Http(token) => http_requests(token, &format!("bench-{number}")),
             Protocol::Redis => redis_requests(number),
             Protocol::Postgres => postgres_requests(number, &[]),
             Protocol::PostgresTwice => postgres_requests(number, &bound("commit", &[])),
@@ -70,6 +72,12 @@ impl Caller {
             caller.exchange(&postgres_statements()).await?;
         }
         Ok(caller)
+    }
+
+    /// The same connection, with the requests of a cycle on this document.
+    pub fn on_document(self, target: &Target, room: &str) -> Result<Self> {
+        let Protocol::Http(token) = &target.protocol else { bail!("{} has no documents", target.name) };
+        Ok(Self { requests: http_requests(token, room), ..self })
     }
 
     /// The same connection, with this request in the place of all three.
@@ -160,9 +168,9 @@ pub async fn watch(target: &Target, number: usize) -> Result<TcpStream> {
     Ok(stream)
 }
 
-fn http_requests(token: &str, number: usize) -> [Vec<u8>; STEPS] {
+fn http_requests(token: &str, room: &str) -> [Vec<u8>; STEPS] {
     ["POST", "PUT", "DELETE"].map(|method| {
-        let head = format!("{method} /api/documents/bench-{number}/lock HTTP/1.1\r\nHost: bench\r\n");
+        let head = format!("{method} /api/documents/{room}/lock HTTP/1.1\r\nHost: bench\r\n");
         format!("{head}Authorization: Bearer {token}\r\nContent-Length: 0\r\n\r\n").into_bytes()
     })
 }

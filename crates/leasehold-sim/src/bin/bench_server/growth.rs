@@ -100,7 +100,7 @@ async fn measure(args: &Args, target: &Target, count: usize) -> Result<Size> {
 }
 
 /// What a process has in memory, in bytes.
-fn memory(process: u32) -> Result<f64> {
+pub fn memory(process: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
     Ok(line.trim_end_matches("kB").trim().parse::<f64>()? * 1_024.0)

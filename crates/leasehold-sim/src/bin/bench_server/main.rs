@@ -7,6 +7,7 @@
 mod alone;
 mod calls;
 mod growth;
+mod live;
 mod report;
 mod servers;
 
@@ -60,6 +61,8 @@ enum What {
     Ceiling,
     /// With more and more live leases, and more and more watched documents
     Growth,
+    /// How soon 10,000 watchers hear of a lock, and 10,000 ends are announced
+    Live,
 }
 
 /// How many connections at a time are measured.
@@ -75,6 +78,7 @@ async fn main() -> Result<()> {
         What::Database => alone::database(&args).await,
         What::Ceiling => alone::ceiling(&args).await,
         What::Growth => growth::growth(&args).await,
+        What::Live => live::live(&args).await,
     }
 }
 

@@ -55,7 +55,7 @@ impl Servers {
     }
 
     fn keep(&mut self, name: &'static str, address: SocketAddr, protocol: Protocol, child: Child) {
-        self.targets.push(Target { name, address, protocol, process: child.id() });
+        self.targets.push(Target { name, address, protocol, process: child.id(), pusher_key: None });
         self.children.push(child);
     }
 
@@ -84,7 +84,11 @@ impl Servers {
             |pointer: &str| started.pointer(pointer).and_then(|value| value.as_str()).context("a first line");
         let address = text("/url")?.trim_start_matches("http://").parse()?;
         let token = text("/tokens/user-a")?.to_owned();
+        let key = text("/pusher/key").ok().map(ToOwned::to_owned);
         self.keep(name, address, Protocol::Http(token), child);
+        if let Some(target) = self.targets.last_mut() {
+            target.pusher_key = key;
+        }
         Ok(())
     }
 
