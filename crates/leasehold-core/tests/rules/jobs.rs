@@ -169,6 +169,14 @@ fn rule_3_a_free_job_is_acquired() {
 }
 
 #[test]
+fn a_store_without_fences_left_says_so_and_no_attempt_is_used_up() {
+    let mut store = Store::with_job(None);
+    store.last_fence = Fence::MAX.get();
+    assert_eq!(store.acquire("w1"), "fencesexhausted");
+    assert_eq!(store.job().attempts, 0);
+}
+
+#[test]
 fn rule_4_a_stale_lock_is_recovered_and_that_shows() {
     let mut store = Store::with_job(None);
     store.acquire("w1");
