@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caller::shown_name;
 use crate::metrics::Metrics;
+use crate::sse::Written;
 use crate::{server_lease, views};
 
 /// How many events are kept for watchers that resume.
@@ -47,6 +48,7 @@ pub(crate) struct HubEvent {
     pub(crate) room: RoomId,
     pub(crate) seq: u64,
     pub(crate) event: DocumentEvent,
+    pub(crate) written: Written,
 }
 
 /// One watcher's end of the fan-out.
@@ -296,7 +298,8 @@ impl Hub {
         }
         let name = state.names.get(&event.owner).map_or(event.owner.as_str(), |name| name);
         let view = views::document_event(&room, event, name);
-        let event = Arc::new(HubEvent { position: published.position, room, seq: event.seq, event: view });
+        let (position, seq, written) = (published.position, event.seq, Written::default());
+        let event = Arc::new(HubEvent { position, room, seq, event: view, written });
         state.keep(event.clone());
         // Sending fails only when there is no watcher.
         let _ = state.all.send(event.clone());

@@ -2,14 +2,17 @@
 //! headers and the comment that keeps a silent connection open.
 
 use std::convert::Infallible;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
+use bytes::Bytes;
+use futures_util::stream;
 use leasehold_core::wire::documents::EndOfStream;
 use serde::Serialize;
 
+use crate::hub::HubEvent;
 use crate::rates::StreamPermit;
 use crate::subscription::{Item, Subscription};
 
@@ -18,34 +21,49 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The response that carries the subscription. The permit is held as long as the stream is open.
 pub(crate) fn response(subscription: Subscription, permit: StreamPermit) -> Response {
-    let events = subscription.into_stream().map(move |item| {
-        let _open = &permit;
-        Ok::<_, Infallible>(encode(&item))
+    let written = stream::unfold((subscription, permit), async |(mut subscription, permit)| {
+        let bytes = match tokio::time::timeout(KEEP_ALIVE, subscription.next()).await {
+            Ok(item) => write(&item?),
+            Err(_) => Bytes::from_static(b":\n\n"),
+        };
+        Some((Ok::<_, Infallible>(bytes), (subscription, permit)))
     });
-    let headers = [("x-accel-buffering", "no"), ("cache-control", "no-store")];
-    (headers, Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))).into_response()
+    let headers =
+        [("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no")];
+    (headers, Body::from_stream(written)).into_response()
 }
 
-fn encode(item: &Item) -> Event {
+fn write(item: &Item) -> Bytes {
     match item {
-        Item::State(state) => with_data(named("snapshot", Some(state.seq)), state),
-        Item::States { id, part } => with_data(named("snapshot", *id), part),
-        Item::Event { id, event } => with_data(named(event.event.event.as_str(), Some(*id)), &event.event),
-        Item::End(reason) => with_data(named("end", None), &EndOfStream { reason: *reason }),
+        Item::State(state) => frame("snapshot", Some(state.seq), state),
+        Item::States { id, part } => frame("snapshot", *id, part),
+        Item::Event { id, event } => event.written.get(*id, event),
+        Item::End(reason) => frame("end", None, &EndOfStream { reason: *reason }),
     }
 }
 
-fn named(name: &str, id: Option<u64>) -> Event {
-    let event = Event::default().event(name);
-    match id {
-        Some(id) => event.id(id.to_string()),
-        None => event,
-    }
+/// One event: its name, its id and its data in one line each, and an empty line.
+fn frame(name: &str, id: Option<u64>, data: &impl Serialize) -> Bytes {
+    // Types of the wire format always serialize, and their JSON has no line breaks.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    format!("event: {name}\n{id}data: {data}\n\n").into()
 }
 
-fn with_data(event: Event, data: &impl Serialize) -> Event {
-    // Types of the wire format always serialize.
-    event.json_data(data).unwrap_or_default()
+/// An event as it goes out, written once for all of its watchers.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// With its number in the document, for watchers of that document.
+    by_seq: OnceLock<Bytes>,
+    /// With its position in the feed, for watchers of all documents.
+    by_position: OnceLock<Bytes>,
+}
+
+impl Written {
+    fn get(&self, id: u64, event: &HubEvent) -> Bytes {
+        let cell = if id == event.seq { &self.by_seq } else { &self.by_position };
+        cell.get_or_init(|| frame(event.event.event.as_str(), Some(id), &event.event)).clone()
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::Stream;
 use leasehold_core::wire::documents::{LockState, SnapshotOfAll, StreamEnd};
 use leasehold_core::{Position, Retries, RetryPolicy, RoomId};
 use leasehold_store::jitter;
@@ -96,14 +95,6 @@ impl Subscription {
             }
         }
         None
-    }
-
-    /// The items as a stream.
-    pub(crate) fn into_stream(self) -> impl Stream<Item = Item> + Send {
-        futures_util::stream::unfold(self, async |mut subscription| {
-            let item = subscription.next().await?;
-            Some((item, subscription))
-        })
     }
 }
 

@@ -98,7 +98,8 @@ mod tests {
             on_silence: None,
             ends_in_ms: None,
         };
-        HubEvent { position: Position(position), room: RoomId::parse(room).unwrap(), seq, event }
+        let (room, written) = (RoomId::parse(room).unwrap(), crate::sse::Written::default());
+        HubEvent { position: Position(position), room, seq, event, written }
     }
 
     fn state(room: &str, seq: u64) -> LockState {
