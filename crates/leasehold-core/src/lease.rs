@@ -378,13 +378,8 @@ impl Command {
             | Self::TakeOver { bid, .. }
             | Self::TakeOverInTab { bid, .. }
             | Self::RequestHandover { bid, .. } => Some(&bid.lease_id),
-            Self::Release(claim)
-            | Self::Renew { claim, .. }
-            | Self::Resume { claim, .. }
-            | Self::HandoverTold { claim, .. }
-            | Self::AnswerHandover { claim, .. } => claim.lease_id(),
             Self::SoftRelease { lease_id, .. } | Self::Withdraw { lease_id, .. } => Some(lease_id),
-            Self::ForceRelease { .. } | Self::Check { .. } | Self::Settle => None,
+            _ => self.claim().and_then(Claim::lease_id),
         }
     }
 
