@@ -11,15 +11,28 @@ pub(super) fn caller_of(claims: &Map<String, Value>) -> Result<Caller, Denied> {
     if claims.get("nbf").is_some_and(|nbf| !nbf.is_number()) {
         return Err(denied("the claim `nbf` is not a number; issue it in seconds since 1970"));
     }
-    let subject = claims.get("sub").and_then(Value::as_str).ok_or_else(|| {
-        denied("the claim `sub` is not a string; issue the token with the user's id as a string")
-    })?;
+    let subject = subject_of(claims)?;
     let subject = Owner::parse(subject)
         .map_err(|error| denied(format!("the claim `sub` cannot be used: {}; {}", error.rule, error.fix)))?;
     let shown = claims.get("name").and_then(Value::as_str).and_then(|name| Owner::parse(name).ok());
     let name = shown.as_ref().unwrap_or(&subject).to_string();
     let expires_at = claims.get("exp").and_then(whole_seconds);
     Ok(Caller { name, subject, grants: grants_of(claims)?, expires_at })
+}
+
+/// The user's id. Many databases have numbers for it, and a token that was made of one is the usual mistake.
+fn subject_of(claims: &Map<String, Value>) -> Result<&str, Denied> {
+    match claims.get("sub") {
+        Some(Value::String(subject)) => Ok(subject),
+        Some(Value::Number(_)) => Err(denied(
+            "the claim `sub` is a number, and a JWT has a string there; put the user's id in quotes when you issue the \
+             token: \"42\" instead of 42",
+        )),
+        Some(_) => {
+            Err(denied("the claim `sub` is not a string; issue the token with the user's id as a string"))
+        }
+        None => Err(denied("the token has no claim `sub`; issue it with the user's id as a string")),
+    }
 }
 
 /// Seconds since 1970, rounded down.

@@ -74,7 +74,7 @@ fn what_is_wrong_with_claims_is_said_without_repeating_them() {
         ("nbf", json!("zebra"), "`nbf`"),
         ("sub", Value::Null, "`sub`"),
         ("sub", json!(""), "`sub`"),
-        ("sub", json!(7), "`sub`"),
+        ("sub", json!(7), "the claim `sub` is a number"),
         ("sub", json!("zebra\u{7}"), "control and invisible"),
         ("sub", json!("zebra".repeat(60)), "256 bytes"),
         ("aud", json!("zebra"), "`aud`"),
