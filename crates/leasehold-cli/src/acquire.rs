@@ -18,7 +18,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use crate::connection::{Connection, refused, tell_lost};
-use crate::out::{Out, duration};
+use crate::out::{Out, duration, one_line};
 use crate::signals::Signals;
 use crate::try_key::duration_arg;
 use crate::{Ending, logs};
@@ -108,7 +108,7 @@ async fn hold(args: &Args, client: HttpClient, out: &Out) -> Result<Ending> {
     };
     waiting.finish_and_clear();
     match acquired {
-        Ok(guard) => keep(args, guard, signals, out).await,
+        Ok(guard) => keep(args, guard, &client, signals, out).await,
         Err(leasehold_client::Error::TimedOut { held, .. }) => {
             let state = client.state(&args.room, None).await?;
             refused(&args.room, Error::Held(Box::new(in_the_way(state, &held))), out)
@@ -142,16 +142,24 @@ pub(crate) fn own_tab() -> String {
     format!("terminal-{}-{}", std::process::id(), unix_millis())
 }
 
-async fn keep(args: &Args, guard: Guard, mut signals: Signals, out: &Out) -> Result<Ending> {
+async fn keep(
+    args: &Args,
+    guard: Guard,
+    client: &HttpClient,
+    mut signals: Signals,
+    out: &Out,
+) -> Result<Ending> {
     let room = &args.room;
+    // The lock is held whether or not the name is known.
+    let name = client.me().await.map_or_else(|_| guard.owner().to_string(), |me| me.name);
     if out.is_json() {
         out.object(
             "acquired",
             room,
-            json!({ "fence": guard.fence().get(), "holder": { "id": guard.owner().as_str() } }),
+            json!({ "fence": guard.fence().get(), "holder": { "id": guard.owner().as_str(), "name": name } }),
         );
     } else {
-        out.good(&format!("{room} is yours, as {} with fence {}", guard.owner(), guard.fence()));
+        out.good(&format!("{room} is yours, as {} with fence {}", one_line(&name), guard.fence()));
         out.hint("it renews itself; Ctrl-C lets it go");
     }
     let start = Instant::now();

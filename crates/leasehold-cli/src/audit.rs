@@ -49,7 +49,7 @@ async fn read_all(client: &HttpClient, mut after: Option<u64>) -> Result<Vec<Aud
     }
 }
 
-fn row(AuditLine { number, entry }: &AuditLine) -> Vec<String> {
+fn row(AuditLine { number, entry, holder_name, by_name }: &AuditLine) -> Vec<String> {
     let action = match entry.action {
         AuditAction::TakenOver => "taken over",
         AuditAction::ForceReleased => "ended by force",
@@ -60,8 +60,16 @@ fn row(AuditLine { number, entry }: &AuditLine) -> Vec<String> {
         action.to_owned(),
         entry.room_id.clone(),
         entry.fence.to_string(),
-        one_line(&entry.holder),
-        one_line(&entry.by),
+        named(holder_name.as_deref(), &entry.holder),
+        named(by_name.as_deref(), &entry.by),
         one_line(&entry.reason),
     ]
+}
+
+/// A record shows the name and the id: names change.
+fn named(name: Option<&str>, id: &str) -> String {
+    match name {
+        Some(name) => one_line(&format!("{name} ({id})")),
+        None => one_line(id),
+    }
 }

@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::Ending;
 use crate::connection::{Connection, variable};
 use crate::out::{Out, duration, one_line};
+use crate::people::People;
 use crate::serve::WrongUsage;
 use crate::store::file_of;
 
@@ -97,7 +98,10 @@ fn list_server(args: &Args, out: &Out) -> Result<Ending> {
     }
     let locks = args.connection.run(async |client| read_server(&args.prefix, &client).await)?;
     let header = ["DOCUMENT", "HOLDER", "FENCE", "HELD FOR", "EXPIRES IN", "NOTE"];
-    show(out, &json!(locks), &header, locks.iter().filter_map(lock_row).collect());
+    let mut people = People::default();
+    locks.iter().for_each(|state| people.learn_state(state));
+    let rows = locks.iter().filter_map(|state| lock_row(state, &people)).collect();
+    show(out, &json!(locks), &header, rows);
     Ok(Ending::Done)
 }
 
@@ -158,27 +162,26 @@ fn lease_note(lease: &LeaseView) -> String {
     leaving.into_iter().chain(requested).chain(meta).collect::<Vec<_>>().join(", ")
 }
 
-fn lock_row(state: &LockState) -> Option<Vec<String>> {
+fn lock_row(state: &LockState, people: &People) -> Option<Vec<String>> {
     let lock = state.lock.as_ref()?;
     Some(vec![
         state.room_id.clone(),
-        one_line(&lock.holder.name),
+        people.name(&lock.holder),
         lock.fence.to_string(),
         duration(lock.held_for_ms),
         duration(lock.expires_in_ms),
-        note(lock),
+        note(lock, people),
     ])
 }
 
 /// What else is known about a lock on a server, on one line.
-pub(crate) fn note(lock: &LockView) -> String {
+pub(crate) fn note(lock: &LockView, people: &People) -> String {
     let whose = match (lock.yours, lock.same_user) {
         (true, _) => Some("yours".to_owned()),
         (false, true) => Some("yours, in another tab".to_owned()),
         _ => None,
     };
     let leaving = lock.leaving.then(|| "leaving".to_owned());
-    let requested =
-        lock.request.as_ref().map(|request| format!("requested by {}", one_line(&request.by.name)));
+    let requested = lock.request.as_ref().map(|request| format!("requested by {}", people.name(&request.by)));
     whose.into_iter().chain(leaving).chain(requested).collect::<Vec<_>>().join(", ")
 }

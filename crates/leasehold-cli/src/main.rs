@@ -10,6 +10,7 @@ mod logs;
 mod ls;
 mod man;
 mod out;
+mod people;
 mod project;
 mod release;
 mod renew;

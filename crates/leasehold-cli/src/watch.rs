@@ -19,6 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::Ending;
 use crate::connection::Connection;
 use crate::out::{Out, one_line};
+use crate::people::{People, other_party};
 use crate::signals::Signals;
 use board::{Board, Link};
 use screen::{Next, Screen};
@@ -56,13 +57,14 @@ pub(crate) fn run(args: &Args, out: &Out) -> Result<Ending> {
 
 /// One event a line, until a signal arrives or the reader is gone.
 async fn lines(mut events: Events, mut signals: Signals, out: &Out) -> Result<()> {
+    let mut people = People::default();
     loop {
         let notice = tokio::select! {
             _ = signals.next() => return Ok(()),
             notice = events.next() => notice,
         };
         let Some(notice) = notice.transpose()? else { return Ok(()) };
-        let line = if out.is_json() { as_json(&notice).to_string() } else { as_text(&notice) };
+        let line = if out.is_json() { as_json(&notice).to_string() } else { as_text(&notice, &mut people) };
         if out.try_line(&line).is_err() {
             return Ok(());
         }
@@ -80,13 +82,20 @@ fn as_json(notice: &Notice) -> Value {
     }
 }
 
-fn as_text(notice: &Notice) -> String {
+fn as_text(notice: &Notice, people: &mut People) -> String {
     let text = match notice {
-        Notice::Event(event) => told(event),
-        Notice::Snapshot(state) => standing(state),
+        Notice::Event(event) => {
+            people.learn_event(event);
+            told(event, people)
+        }
+        Notice::Snapshot(state) => {
+            people.learn_state(state);
+            standing(state, people)
+        }
         Notice::SnapshotOfAll { documents, more } => {
+            documents.iter().for_each(|state| people.learn_state(state));
             let more = if *more { ", and more" } else { "" };
-            let names: Vec<String> = documents.iter().map(standing).collect();
+            let names: Vec<String> = documents.iter().map(|state| standing(state, people)).collect();
             let names = if names.is_empty() { String::new() } else { format!(": {}", names.join("; ")) };
             format!("connected, {} locked{more}{names}", documents.len())
         }
@@ -95,10 +104,10 @@ fn as_text(notice: &Notice) -> String {
     format!("{} {text}", time_of_day(unix_millis()))
 }
 
-fn standing(state: &LockState) -> String {
+fn standing(state: &LockState, people: &People) -> String {
     match &state.lock {
         Some(lock) => {
-            format!("{} is held by {} (fence {})", state.room_id, one_line(&lock.holder.name), lock.fence)
+            format!("{} is held by {} (fence {})", state.room_id, people.name(&lock.holder), lock.fence)
         }
         None => format!("{} is free", state.room_id),
     }
@@ -110,30 +119,39 @@ fn time_of_day(unix_millis: u64) -> String {
     format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// An event in words.
-fn told(event: &DocumentEvent) -> String {
-    let (room, name, fence) = (&event.room_id, one_line(&event.holder.name), event.fence);
-    let by = event.by.as_deref().map(one_line).unwrap_or_else(|| "another user".to_owned());
+/// An event in words, with the fence of a lock that begins or ends.
+fn told(event: &DocumentEvent, people: &People) -> String {
+    let words = in_words(event, people);
     let note = event.note.as_deref().filter(|note| !note.is_empty());
     let note = note.map(|note| format!(": {}", one_line(note))).unwrap_or_default();
-    match (event.event, event.reason) {
-        (EventName::DocumentLocked, _) => format!("{room}: locked by {name} (fence {fence})"),
-        (EventName::DocumentUnlocked, Some(UnlockReason::Released)) => {
-            format!("{room}: released by {name} (fence {fence})")
+    match event.event {
+        EventName::DocumentLocked | EventName::DocumentUnlocked => {
+            format!("{words} (fence {}){note}", event.fence)
         }
+        _ => words,
+    }
+}
+
+/// An event in as few words as will do.
+fn in_words(event: &DocumentEvent, people: &People) -> String {
+    let (room, name) = (&event.room_id, people.name(&event.holder));
+    let by = other_party(event).map_or_else(|| "another user".to_owned(), |by| people.name(&by));
+    match (event.event, event.reason) {
+        (EventName::DocumentLocked, _) => format!("{room}: locked by {name}"),
+        (EventName::DocumentUnlocked, Some(UnlockReason::Released)) => format!("{room}: released by {name}"),
         (EventName::DocumentUnlocked, Some(UnlockReason::Expired)) => {
-            format!("{room}: expired, {name} held it (fence {fence})")
+            format!("{room}: expired, {name} held it")
         }
         (EventName::DocumentUnlocked, Some(UnlockReason::TakenOver)) => {
-            format!("{room}: taken from {name} by {by} (fence {fence}){note}")
+            format!("{room}: taken from {name} by {by}")
         }
         (EventName::DocumentUnlocked, Some(UnlockReason::HandedOver)) => {
-            format!("{room}: handed over by {name} to {by} (fence {fence})")
+            format!("{room}: handed over by {name} to {by}")
         }
         (EventName::DocumentUnlocked, Some(UnlockReason::Disconnected)) => {
-            format!("{room}: {name} left and did not come back (fence {fence})")
+            format!("{room}: {name} left and did not come back")
         }
-        (EventName::DocumentUnlocked, None) => format!("{room}: unlocked, {name} held it (fence {fence})"),
+        (EventName::DocumentUnlocked, None) => format!("{room}: unlocked, {name} held it"),
         (EventName::DocumentLeaving, _) => format!("{room}: {name} is leaving"),
         (EventName::DocumentResumed, _) => format!("{room}: {name} is back"),
         (EventName::HandoverRequested, _) => format!("{room}: {by} asks {name} to hand it over"),
@@ -285,7 +303,7 @@ mod tests {
     fn every_event_has_its_words() {
         let event = |json: &str| {
             let common = r#""roomId":"minutes","seq":3,"fence":7,"holder":{"id":"a","name":"Anna"}"#;
-            told(&serde_json::from_str(&format!("{{{common},{json}}}")).unwrap())
+            told(&serde_json::from_str(&format!("{{{common},{json}}}")).unwrap(), &People::default())
         };
         let cases = [
             (r#""event":"DocumentLocked","expires_in_ms":1"#, "minutes: locked by Anna (fence 7)"),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use leasehold_core::wire::Secret;
 use leasehold_core::wire::documents::{
     AcquireBody, AnswerBody, Answered, Asked, AuditPage, CheckBody, Checked, DocumentPage, ForceReleaseBody,
-    Grant, Heartbeat, HeartbeatOf, Heartbeats, HeartbeatsBody, LockState, ReleaseBody, RequestBody,
+    Grant, Heartbeat, HeartbeatOf, Heartbeats, HeartbeatsBody, LockState, Me, ReleaseBody, RequestBody,
     ResumeBody, SoftReleased, TakeOverBody, Ticket, Told, ToldBody,
 };
 use leasehold_core::{Fence, Invalid, LeaseId, OnSilence, Reason, RoomId, Ttl};
@@ -406,6 +406,11 @@ impl HttpClient {
         let (after, limit) = (after.map(|n| n.to_string()), limit.map(|n| n.to_string()));
         add_query(&mut url, &[("after", after.as_deref()), ("limit", limit.as_deref())]);
         self.json(self.call(Method::GET, &url, None)).await
+    }
+
+    /// The caller that the token stands for.
+    pub async fn me(&self) -> Result<Me, Error> {
+        self.json(self.call(Method::GET, &self.at_path(&["api", "me"])?, None)).await
     }
 
     /// A short-lived stand-in for the token, for the address of a browser's event stream.

@@ -189,7 +189,7 @@ impl Audit {
             if let Line::Entry(entry) = serde_json::from_str(&line?).map_err(io::Error::other)?
                 && RoomId::parse(&entry.room_id).is_ok_and(|room| may_see(&room))
             {
-                page.entries.push(AuditLine { number, entry });
+                page.entries.push(AuditLine { number, entry, holder_name: None, by_name: None });
             }
         }
         if number == after && after < lines {
@@ -197,6 +197,20 @@ impl Audit {
         }
         page.next = (number < lines).then_some(number);
         Ok(page)
+    }
+
+    /// The newest entries after `after` on documents that the caller may see, oldest first. Only the last
+    /// [`LINES_PER_PAGE`] lines are looked at.
+    pub fn newest(
+        &self,
+        after: u64,
+        limit: usize,
+        may_see: impl Fn(&RoomId) -> bool,
+    ) -> io::Result<AuditPage> {
+        let after = after.max(self.lines().saturating_sub(LINES_PER_PAGE));
+        let mut entries = self.page(after, usize::MAX, may_see)?.entries;
+        entries.drain(..entries.len().saturating_sub(limit));
+        Ok(AuditPage { entries, next: None })
     }
 
     /// How many lines there are.
@@ -735,6 +749,13 @@ mod tests {
             after = page.next;
         }
         assert_eq!(seen, (0..1_000).filter(|number| number % 2 == 1).collect::<Vec<_>>());
+        let newest = |after, limit| {
+            let page = audit.newest(after, limit, |room| room.as_str() == "room-1").unwrap();
+            assert_eq!(page.next, None);
+            page.entries.into_iter().map(|line| line.entry.position).collect::<Vec<_>>()
+        };
+        assert_eq!((newest(0, 3), newest(998, 3)), (vec![995, 997, 999], vec![999]));
+        assert_eq!((newest(0, 5_000).len(), newest(1_000, 3).len()), (500, 0));
     }
 
     /// The audit's file was moved away under a running server. The answer was an empty page whose next page was itself,

@@ -8,8 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::event::Event;
 use leasehold_core::wire::documents::DocumentEvent;
-use leasehold_core::{EventKind, Owner, Position, Published, Retries, RetryPolicy, RoomId};
+use leasehold_core::{EventKind, Key, Owner, Position, Published, Retries, RetryPolicy, RoomId};
 use leasehold_store::jitter;
 use leasehold_store::{Feed, MAX_EVENTS, Range, Store};
 use tokio::sync::broadcast::error::RecvError;
@@ -29,6 +30,9 @@ const ROOM_BACKLOG: usize = 256;
 
 /// How many holders' names are remembered, because only the event of a grant carries one.
 const NAMES: usize = 50_000;
+
+/// How many slots are read for the names of callers who ask for a lock, in one batch of events.
+const NAMES_READ: usize = 32;
 
 /// How long to wait for the feed to catch up with the store.
 const CATCH_UP: Duration = Duration::from_secs(1);
@@ -194,6 +198,7 @@ impl Hub {
                 // Only once: a watcher that resumed without a gap relies on every later event.
                 let Some(from) = position else { return self.begin(store.as_ref()).await };
                 let feed = store.events(from, MAX_EVENTS).await?;
+                self.learn_names(&feed, store.as_ref()).await;
                 Ok::<_, leasehold_store::Error>(self.take_in(feed, from, &metrics))
             };
             let turned = tokio::select! {
@@ -251,6 +256,43 @@ impl Hub {
         Ok(page.position)
     }
 
+    /// Learns the names of the people in these events before they are published. A taker's name comes with the grant that
+    /// follows; the name of a caller who asks for a lock is in the lock's slot alone.
+    async fn learn_names(&self, feed: &Feed, store: &dyn Store) {
+        let Feed::Events(events) = feed else { return };
+        let asked: Vec<Key> = {
+            let mut state = self.lock();
+            for Published { event, .. } in events {
+                if let EventKind::Granted { meta, .. } = &event.kind {
+                    state.remember(&event.owner, shown_name(&event.owner, meta));
+                }
+            }
+            let is_unnamed = |event: &&Event| match &event.kind {
+                EventKind::HandoverRequested { by, .. } => !state.names.contains_key(by),
+                _ => false,
+            };
+            let unnamed = events.iter().map(|published| &published.event).filter(is_unnamed);
+            unnamed.map(|event| event.key.clone()).take(NAMES_READ).collect()
+        };
+        for key in asked {
+            // Without an answer, the subject of the token is shown instead of the name.
+            let Ok(reading) = store.read(&key).await else { return };
+            if let Some(request) = reading.slot.lease.as_ref().and_then(|lease| lease.request.as_deref()) {
+                self.learn_name(&request.bid.owner, shown_name(&request.bid.owner, &request.bid.meta));
+            }
+        }
+    }
+
+    /// Remembers the display name of a user.
+    pub(crate) fn learn_name(&self, owner: &Owner, name: &str) {
+        self.lock().remember(owner, name);
+    }
+
+    /// The display name of a user, if it is known and is not the subject of the token itself.
+    pub(crate) fn name_of(&self, owner: &Owner) -> Option<String> {
+        self.lock().names.get(owner).map(|name| name.to_string())
+    }
+
     /// Begins at `position`; earlier events are unknown.
     fn start_at(&self, position: Position) {
         let mut state = self.lock();
@@ -296,8 +338,7 @@ impl Hub {
         if let EventKind::Granted { meta, .. } = &event.kind {
             state.remember(&event.owner, shown_name(&event.owner, meta));
         }
-        let name = state.names.get(&event.owner).map_or(event.owner.as_str(), |name| name);
-        let view = views::document_event(&room, event, name);
+        let view = views::document_event(&room, event, |owner| state.names.get(owner).map(|name| &**name));
         let (position, seq, written) = (published.position, event.seq, Written::default());
         let event = Arc::new(HubEvent { position, room, seq, event: view, written });
         state.keep(event.clone());
@@ -345,8 +386,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::event::{EndReason, Event};
-    use leasehold_core::{Fence, Key, StoreTime};
+    use leasehold_core::event::EndReason;
+    use leasehold_core::{Fence, StoreTime};
 
     fn event(position: u64, room: &str, seq: u64) -> Published {
         let event = Event {

@@ -336,6 +336,7 @@ fn service_api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(service::healthz))
         .routes(routes!(service::readyz))
         .routes(routes!(service::metrics))
+        .routes(routes!(service::me))
 }
 
 /// The origins whose pages may call. Without any, browsers refuse all of them by themselves.

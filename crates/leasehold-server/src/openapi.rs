@@ -182,12 +182,13 @@ fn problem_content() -> Value {
 fn lock_state_schema() -> Value {
     let base = json!({
         "type": "object",
-        "required": ["roomId", "locked", "seq"],
+        "required": ["roomId", "locked", "seq", "may"],
         "properties": {
             "roomId": { "type": "string", "description": "The document." },
             "locked": { "type": "boolean", "description": "Whether it is locked." },
             "seq": { "type": "integer", "format": "int64", "minimum": 0,
-                     "description": "The number of the last event of this document that this state contains." }
+                     "description": "The number of the last event of this document that this state contains." },
+            "may": { "$ref": "#/components/schemas/Access" }
         }
     });
     let locked = json!({ "if": { "properties": { "locked": { "const": true } } },

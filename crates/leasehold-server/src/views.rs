@@ -9,15 +9,15 @@ use leasehold_core::lease::{self, Claim, Lease, Request};
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::Secret;
 use leasehold_core::wire::documents::{
-    Asked, Checked, DocumentEvent, EventName, Grant, HandoverRequest, Heartbeat, Held, Holder, LockState,
-    LockView, UnlockReason,
+    Access, Asked, Checked, DocumentEvent, EventName, Grant, HandoverRequest, Heartbeat, Held, Holder,
+    LockState, LockView, Me, UnlockReason,
 };
 use leasehold_core::wire::jobs::{JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus};
 use leasehold_core::wire::leases::{LeaseGrant, LeaseHold, LeaseState};
 use leasehold_core::{JobId, Json, LeaseId, LeaseName, Meta, Owner, RoomId, Slot, StoreTime};
 
 use crate::App;
-use crate::caller::{Caller, shown_name};
+use crate::caller::{Caller, Level, shown_name};
 
 /// The time of an answer, on the store's clock and on the wall clock.
 #[derive(Clone, Copy)]
@@ -122,12 +122,30 @@ pub(crate) fn lock_state(
         leaving: lease.leaving,
         request: lease.request.as_deref().map(|request| handover_request(request, moment)),
     });
-    LockState { room_id: room.to_string(), locked: lock.is_some(), seq: slot.seq, lock }
+    let may = caller.grants.level(room).map(access).unwrap_or_default();
+    LockState { room_id: room.to_string(), locked: lock.is_some(), seq: slot.seq, may, lock }
+}
+
+fn access(level: Level) -> Access {
+    match level {
+        Level::Read => Access::Read,
+        Level::Lock => Access::Lock,
+        Level::Force => Access::Force,
+    }
+}
+
+/// The caller, as it is known here.
+pub(crate) fn me(caller: &Caller, wall_millis: u64) -> Me {
+    Me {
+        id: caller.subject.to_string(),
+        name: caller.name.clone(),
+        expires_in_ms: caller.left(wall_millis).map(whole_millis),
+    }
 }
 
 /// Changes whenever [`lock_state`] for this caller changes other than by the passing of time. It is weak: two answers with
 /// the same meaning need not have the same bytes.
-pub(crate) fn etag(slot: &Slot, caller: &Caller, claim: &Claim) -> String {
+pub(crate) fn etag(room: &RoomId, slot: &Slot, caller: &Caller, claim: &Claim) -> String {
     let whose = match &slot.lease {
         Some(lease) if claim.fits(lease) => "yours",
         Some(lease) if lease.owner == caller.subject => "same-user",
@@ -137,7 +155,8 @@ pub(crate) fn etag(slot: &Slot, caller: &Caller, claim: &Claim) -> String {
     let request = slot.lease.as_ref().and_then(|lease| lease.request.as_deref());
     // Repeating a request extends it without an event.
     let lapses = request.map_or(0, |request| request.lapses_at.as_millis());
-    format!("W/\"{}-{until}-{lapses}-{whose}\"", slot.seq)
+    let may = caller.grants.level(room).map_or("none", Level::as_str);
+    format!("W/\"{}-{until}-{lapses}-{whose}-{may}\"", slot.seq)
 }
 
 pub(crate) fn checked(current: bool, held: Option<&lease::Held>) -> Checked {
@@ -149,23 +168,46 @@ pub(crate) fn checked(current: bool, held: Option<&lease::Held>) -> Checked {
     }
 }
 
-/// An event, as shown to every caller who may see the document. `name` is the holder's display name.
-pub(crate) fn document_event(room: &RoomId, event: &Event, name: &str) -> DocumentEvent {
+/// An event, as shown to every caller who may see the document. `name_of` knows display names.
+pub(crate) fn document_event<'a>(
+    room: &RoomId,
+    event: &Event,
+    name_of: impl Fn(&Owner) -> Option<&'a str>,
+) -> DocumentEvent {
+    let by = other_party(&event.kind);
+    let name = name_of(&event.owner).unwrap_or(event.owner.as_str()).to_owned();
     let mut view = DocumentEvent {
         event: EventName::DocumentLocked,
         room_id: room.to_string(),
         seq: event.seq,
         fence: event.fence.get(),
-        holder: Holder { id: event.owner.to_string(), name: name.to_owned() },
+        holder: Holder { id: event.owner.to_string(), name },
         expires_in_ms: None,
         reason: None,
-        by: None,
+        by: by.map(Owner::to_string),
+        by_name: by.and_then(name_of).map(str::to_owned),
         note: None,
         on_silence: None,
         ends_in_ms: None,
     };
     tell(&mut view, event);
     view
+}
+
+/// The user beside the holder that an event is about: who asks for the lock, took it, got it or ended it.
+fn other_party(kind: &EventKind) -> Option<&Owner> {
+    match kind {
+        EventKind::Granted { .. } | EventKind::Shortened { .. } | EventKind::Resumed { .. } => None,
+        EventKind::HandoverRequested { by, .. }
+        | EventKind::HandoverTold { by, .. }
+        | EventKind::HandoverRefused { by, .. }
+        | EventKind::HandoverWithdrawn { by } => Some(by),
+        EventKind::Ended { because } => match because {
+            EndReason::Released | EndReason::Expired | EndReason::Disconnected => None,
+            EndReason::TakenOver { by, .. } | EndReason::ForceReleased { by, .. } => Some(by),
+            EndReason::HandedOver { to } => Some(to),
+        },
+    }
 }
 
 fn tell(view: &mut DocumentEvent, event: &Event) {
@@ -182,35 +224,29 @@ fn tell(view: &mut DocumentEvent, event: &Event) {
         EventKind::Resumed { expires_at } => {
             (view.event, view.expires_in_ms) = (EventName::DocumentResumed, in_ms(expires_at));
         }
-        EventKind::HandoverRequested { by, on_silence } => {
-            (view.event, view.by) = (EventName::HandoverRequested, Some(by.to_string()));
+        EventKind::HandoverRequested { on_silence, .. } => {
+            view.event = EventName::HandoverRequested;
             view.on_silence = Some((*on_silence).into());
         }
-        EventKind::HandoverTold { by, ends_at } => {
-            (view.event, view.by) = (EventName::HandoverTold, Some(by.to_string()));
-            view.ends_in_ms = in_ms(ends_at);
+        EventKind::HandoverTold { ends_at, .. } => {
+            (view.event, view.ends_in_ms) = (EventName::HandoverTold, in_ms(ends_at));
         }
-        EventKind::HandoverRefused { by, .. } => {
-            (view.event, view.by) = (EventName::HandoverRefused, Some(by.to_string()));
-        }
-        EventKind::HandoverWithdrawn { by } => {
-            (view.event, view.by) = (EventName::HandoverWithdrawn, Some(by.to_string()));
-        }
+        EventKind::HandoverRefused { .. } => view.event = EventName::HandoverRefused,
+        EventKind::HandoverWithdrawn { .. } => view.event = EventName::HandoverWithdrawn,
     }
 }
 
 fn tell_end(view: &mut DocumentEvent, because: &EndReason) {
-    let (reason, by, note) = match because {
-        EndReason::Released => (UnlockReason::Released, None, None),
-        EndReason::Expired => (UnlockReason::Expired, None, None),
-        EndReason::Disconnected => (UnlockReason::Disconnected, None, None),
-        EndReason::HandedOver { to } => (UnlockReason::HandedOver, Some(to), None),
-        EndReason::TakenOver { by, reason } | EndReason::ForceReleased { by, reason } => {
-            (UnlockReason::TakenOver, Some(by), Some(reason))
+    let (reason, note) = match because {
+        EndReason::Released => (UnlockReason::Released, None),
+        EndReason::Expired => (UnlockReason::Expired, None),
+        EndReason::Disconnected => (UnlockReason::Disconnected, None),
+        EndReason::HandedOver { .. } => (UnlockReason::HandedOver, None),
+        EndReason::TakenOver { reason, .. } | EndReason::ForceReleased { reason, .. } => {
+            (UnlockReason::TakenOver, Some(reason))
         }
     };
     view.reason = Some(reason);
-    view.by = by.map(Owner::to_string);
     view.note = note.map(|note| note.as_str().to_owned());
 }
 

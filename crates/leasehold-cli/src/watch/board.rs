@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use leasehold_core::time::whole_millis;
 use leasehold_core::wire::documents::{DocumentEvent, EventName, LockState, LockView};
 
-use super::told;
+use super::{in_words, one_line};
+use crate::people::{People, other_party};
 
 /// How many events are kept for showing.
 const EVENTS_KEPT: usize = 200;
@@ -41,17 +42,25 @@ pub(super) struct Board {
     /// Whether there are locks that were not asked for, because they are too many.
     pub(super) more: bool,
     locks: BTreeMap<String, Lock>,
+    people: People,
     /// Newest first.
     events: VecDeque<(Instant, String)>,
 }
 
 impl Board {
     pub(super) fn new() -> Self {
-        Self { link: Link::Connecting, more: false, locks: BTreeMap::new(), events: VecDeque::new() }
+        Self {
+            link: Link::Connecting,
+            more: false,
+            locks: BTreeMap::new(),
+            people: People::default(),
+            events: VecDeque::new(),
+        }
     }
 
     /// All locks at once, as an answer to a question that was sent at `asked`. What was heard since then is newer.
     pub(super) fn handle_all(&mut self, states: &[LockState], asked: Instant, now: Instant) {
+        states.iter().for_each(|state| self.people.learn_state(state));
         let named = |room: &String| states.iter().any(|state| state.room_id == *room);
         self.locks.retain(|room, lock| lock.heard >= asked || named(room));
         states.iter().for_each(|state| self.handle_state(state, now));
@@ -59,6 +68,7 @@ impl Board {
 
     /// One document as it is.
     pub(super) fn handle_state(&mut self, state: &LockState, now: Instant) {
+        self.people.learn_state(state);
         let known = self.locks.get(&state.room_id);
         if known.is_some_and(|known| known.seq > state.seq) {
             return;
@@ -66,7 +76,7 @@ impl Board {
         match &state.lock {
             None => drop(self.locks.remove(&state.room_id)),
             Some(view) => {
-                let lock = Lock::seen(view, state.seq, known, now);
+                let lock = Lock::seen(view, state.seq, known, &self.people, now);
                 self.locks.insert(state.room_id.clone(), lock);
             }
         }
@@ -74,16 +84,20 @@ impl Board {
 
     /// Something that happened.
     pub(super) fn handle_event(&mut self, event: &DocumentEvent, now: Instant) {
-        self.events.push_front((now, told(event)));
+        self.people.learn_event(event);
+        let note = event.note.as_deref().filter(|note| !note.is_empty());
+        let note = note.map(|note| format!(": {}", one_line(note))).unwrap_or_default();
+        // Fences are in the table and in what scripts read: a line of the view has little room.
+        self.events.push_front((now, format!("{}{note}", in_words(event, &self.people))));
         self.events.truncate(EVENTS_KEPT);
         match event.event {
             EventName::DocumentUnlocked => drop(self.locks.remove(&event.room_id)),
             EventName::DocumentLocked => {
-                self.locks.insert(event.room_id.clone(), Lock::granted(event, now));
+                self.locks.insert(event.room_id.clone(), Lock::granted(event, &self.people, now));
             }
             _ => {
                 if let Some(lock) = self.locks.get_mut(&event.room_id) {
-                    lock.handle_event(event, now);
+                    lock.handle_event(event, &self.people, now);
                 }
             }
         }
@@ -106,13 +120,13 @@ impl Board {
 }
 
 impl Lock {
-    fn seen(view: &LockView, seq: u64, known: Option<&Self>, now: Instant) -> Self {
+    fn seen(view: &LockView, seq: u64, known: Option<&Self>, people: &People, now: Instant) -> Self {
         let left = Duration::from_millis(view.expires_in_ms);
         let same = known.filter(|known| known.fence == view.fence);
         Self {
-            holder: view.holder.name.clone(),
+            holder: people.name(&view.holder),
             fence: view.fence,
-            note: crate::ls::note(view),
+            note: crate::ls::note(view, people),
             seq,
             held_since: now.checked_sub(Duration::from_millis(view.held_for_ms)),
             expires_at: now + left,
@@ -121,10 +135,10 @@ impl Lock {
         }
     }
 
-    fn granted(event: &DocumentEvent, now: Instant) -> Self {
+    fn granted(event: &DocumentEvent, people: &People, now: Instant) -> Self {
         let left = Duration::from_millis(event.expires_in_ms.unwrap_or_default());
         Self {
-            holder: event.holder.name.clone(),
+            holder: people.name(&event.holder),
             fence: event.fence,
             note: String::new(),
             seq: event.seq,
@@ -135,16 +149,16 @@ impl Lock {
         }
     }
 
-    fn handle_event(&mut self, event: &DocumentEvent, now: Instant) {
+    fn handle_event(&mut self, event: &DocumentEvent, people: &People, now: Instant) {
         self.seq = self.seq.max(event.seq);
         self.heard = now;
         if let Some(left) = event.expires_in_ms {
             self.expires_at = now + Duration::from_millis(left);
         }
-        self.note = match (event.event, &event.by) {
+        self.note = match (event.event, other_party(event)) {
             (EventName::DocumentLeaving, _) => "leaving".to_owned(),
             (EventName::HandoverRequested | EventName::HandoverTold, Some(by)) => {
-                format!("requested by {by}")
+                format!("requested by {}", people.name(&by))
             }
             _ => String::new(),
         };
@@ -172,6 +186,8 @@ impl Lock {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use leasehold_core::wire::documents::Access;
+
     use super::*;
 
     pub(in crate::watch) fn state(room: &str, seq: u64, holder: Option<&str>, left: u64) -> LockState {
@@ -182,7 +198,7 @@ pub(super) mod tests {
             }))
             .unwrap()
         });
-        LockState { room_id: room.into(), locked: lock.is_some(), seq, lock }
+        LockState { room_id: room.into(), locked: lock.is_some(), seq, may: Access::Force, lock }
     }
 
     pub(in crate::watch) fn event(name: &str, room: &str, seq: u64, holder: &str) -> DocumentEvent {

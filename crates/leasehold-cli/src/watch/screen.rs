@@ -13,8 +13,18 @@ use ratatui::widgets::{Block, Cell, List, ListItem, Paragraph, Row, Table, Table
 use super::board::{Board, Link, Lock};
 use crate::out::duration;
 
-/// How many steps a bar has.
+/// Below this width, fences are left out and bars are short: a document's name and its holder need the room.
+const WIDE: u16 = 100;
+
+/// How many steps a bar has, on a wide and on a narrow terminal.
 const BAR: usize = 12;
+const SHORT_BAR: usize = 6;
+
+/// The columns between two cells.
+const SPACING: u16 = 1;
+
+/// How many columns the rest of a bar's cell takes: a space, and a time such as `12.3s` or `2h 10m`.
+const BAR_TIME: u16 = 8;
 
 /// How far the keys for a page go.
 const PAGE: i32 = 10;
@@ -114,7 +124,13 @@ impl Screen {
     }
 
     fn draw_locks(&mut self, frame: &mut Frame<'_>, area: Rect, board: &Board, now: Instant) {
-        let rows: Vec<Row<'_>> = board.locks(&self.filter).map(|(room, lock)| row(room, lock, now)).collect();
+        let is_wide = area.width >= WIDE;
+        let (widths, header) = columns(is_wide);
+        let inside = Block::bordered().inner(area);
+        let cells = Layout::horizontal(&widths).spacing(SPACING).split(inside);
+        let cells: Vec<usize> = cells.iter().map(|cell| usize::from(cell.width)).collect();
+        let rows: Vec<Row<'_>> =
+            board.locks(&self.filter).map(|(room, lock)| row(room, lock, is_wide, &cells, now)).collect();
         let count = if board.more {
             format!(" locks: the first {} ", rows.len())
         } else {
@@ -125,17 +141,9 @@ impl Screen {
             let nothing = Paragraph::new(text.dim()).centered().block(Block::bordered().title(count));
             return frame.render_widget(nothing, area);
         }
-        let widths = [
-            Constraint::Fill(3),
-            Constraint::Fill(2),
-            Constraint::Length(16),
-            Constraint::Length(9),
-            Constraint::Length(23),
-            Constraint::Fill(2),
-        ];
-        let header = Row::new(["DOCUMENT", "HOLDER", "FENCE", "HELD FOR", "EXPIRES IN", "NOTE"]).bold();
         let table = Table::new(rows, widths)
-            .header(header)
+            .header(Row::new(header).bold())
+            .column_spacing(SPACING)
             .block(Block::bordered().title(count))
             .row_highlight_style(Style::new().reversed());
         frame.render_stateful_widget(table, area, &mut self.table);
@@ -156,43 +164,72 @@ impl Screen {
     }
 }
 
-fn row<'a>(room: &'a str, lock: &'a Lock, now: Instant) -> Row<'a> {
-    Row::new([
-        Cell::from(room),
-        Cell::from(lock.holder.as_str()),
-        Cell::from(lock.fence.to_string()),
-        Cell::from(lock.held_for(now)),
-        Cell::from(bar(lock, now)),
-        Cell::from(lock.note.as_str()),
-    ])
+/// The columns of the table: their widths and names.
+fn columns(is_wide: bool) -> (Vec<Constraint>, Vec<&'static str>) {
+    let bar = |steps: usize| Constraint::Length(BAR_TIME + u16::try_from(steps).unwrap_or(u16::MAX));
+    let held_for = Constraint::Length(9);
+    let fills = |part| Constraint::Fill(part);
+    if is_wide {
+        let widths = vec![fills(3), fills(2), Constraint::Length(14), held_for, bar(BAR), fills(2)];
+        return (widths, vec!["DOCUMENT", "HOLDER", "FENCE", "HELD FOR", "EXPIRES IN", "NOTE"]);
+    }
+    let widths = vec![fills(7), fills(4), held_for, bar(SHORT_BAR), fills(5)];
+    (widths, vec!["DOCUMENT", "HOLDER", "HELD FOR", "EXPIRES IN", "NOTE"])
+}
+
+/// A row. `cells` are the widths of its cells.
+fn row(room: &str, lock: &Lock, is_wide: bool, cells: &[usize], now: Instant) -> Row<'static> {
+    let fitting = |text: &str, at: usize| Cell::from(cut(text, cells.get(at).copied().unwrap_or_default()));
+    let fence = is_wide.then(|| Cell::from(lock.fence.to_string()));
+    let steps = if is_wide { BAR } else { SHORT_BAR };
+    let who = [fitting(room, 0), fitting(&lock.holder, 1)];
+    let times = [Cell::from(lock.held_for(now)), Cell::from(bar(lock, steps, now))];
+    Row::new(
+        who.into_iter().chain(fence).chain(times).chain([fitting(&lock.note, cells.len().saturating_sub(1))]),
+    )
 }
 
 /// What is left, as a bar and in words.
-fn bar(lock: &Lock, now: Instant) -> Line<'static> {
+fn bar(lock: &Lock, steps: usize, now: Instant) -> Line<'static> {
     let share = lock.share_left(now);
     let colour = match share {
         _ if share > 0.5 => Color::Green,
         _ if share > 0.2 => Color::Yellow,
         _ => Color::Red,
     };
-    // At most BAR, and not negative: a share lies between 0 and 1.
-    let full = (share * BAR as f64).round() as usize;
+    // At most `steps`, and not negative: a share lies between 0 and 1.
+    let full = (share * steps as f64).round() as usize;
     let left = duration(whole_millis(lock.left(now)));
     Line::from(vec![
         Span::styled("█".repeat(full), colour),
-        Span::styled("░".repeat(BAR.saturating_sub(full)), Style::new().dim()),
+        Span::styled("░".repeat(steps.saturating_sub(full)), Style::new().dim()),
         format!(" {left}").into(),
     ])
 }
 
 fn draw_events(frame: &mut Frame<'_>, area: Rect, board: &Board, now: Instant) {
     let item = |(ago, text): (std::time::Duration, &str)| {
-        let ago = format!("{:>8} ago  ", whole_seconds(ago));
-        ListItem::new(Line::from(vec![ago.dim(), text.to_owned().into()]))
+        let ago = format!("{:>7} ago  ", whole_seconds(ago));
+        // The frame takes a column on either side.
+        let room = usize::from(area.width).saturating_sub(2 + ago.len());
+        ListItem::new(Line::from(vec![ago.dim(), cut(text, room).into()]))
     };
     let events =
         List::new(board.events(now).map(item)).block(Block::bordered().title(" events, newest first "));
     frame.render_widget(events, area);
+}
+
+/// A text that fits into so many columns; what is cut off is marked.
+fn cut(text: &str, columns: usize) -> String {
+    if columns == 0 {
+        return String::new();
+    }
+    if Line::from(text).width() <= columns {
+        return text.to_owned();
+    }
+    let mut kept = text.to_owned();
+    while Line::from(kept.as_str()).width() + 1 > columns && kept.pop().is_some() {}
+    format!("{}…", kept.trim_end())
 }
 
 /// Without tenths, which would only flicker.
@@ -243,17 +280,53 @@ mod tests {
         let expected = "\
  leasehold  http://127.0.0.1:7420  ● live
 ┌ locks: 2 ────────────────────────────────────────────────────────────────────────────────────────┐
-│DOCUMENT            HOLDER        FENCE            HELD FOR  EXPIRES IN              NOTE         │
-│minutes             Anna          7                20.0s     ██████░░░░░░ 15.0s                   │
-│plan                Ben           8                20.0s     ██████░░░░░░ 15.0s                   │
+│DOCUMENT              HOLDER          FENCE          HELD FOR  EXPIRES IN           NOTE          │
+│minutes               Anna            7              20.0s     ██████░░░░░░ 15.0s                 │
+│plan                  Ben             8              20.0s     ██████░░░░░░ 15.0s                 │
 │                                                                                                  │
 │                                                                                                  │
 └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 ┌ events, newest first ────────────────────────────────────────────────────────────────────────────┐
-│     15s ago  notes: unlocked, Cora held it (fence 3)                                             │
+│    15s ago  notes: unlocked, Cora held it                                                        │
 │                                                                                                  │
 │                                                                                                  │
 └──────────────────────────────────────────────────────────────────────────────────────────────────┘
+q quit  ↑↓ move  / filter";
+        assert_eq!(text.trim_start(), expected, "\n{text}");
+    }
+
+    /// Fences and long bars left eleven columns for the name of a document, and events ran out of the frame.
+    #[test]
+    fn eighty_columns_show_whole_names_and_mark_what_is_cut() {
+        let start = Instant::now();
+        let mut board = board(start);
+        board.handle_state(
+            &state("quarterly-report-2026", 1_794_744_560_026, Some("Konstantin"), 30_000),
+            start,
+        );
+        let mut taken = event("DocumentUnlocked", "quarterly-report-2025", 4, "Konstantin");
+        taken.reason = Some(leasehold_core::wire::documents::UnlockReason::TakenOver);
+        (taken.by, taken.by_name) = (Some("Ben".into()), Some("Ben".into()));
+        taken.note = Some("the deadline is in ten minutes".into());
+        board.handle_event(&taken, start);
+        let mut asked = event("HandoverRequested", "plan", 9, "Ben");
+        (asked.by, asked.by_name) = (Some("user-a".into()), Some("Cora".into()));
+        board.handle_event(&asked, start);
+        let text = drawn(&mut Screen::new("http://127.0.0.1:7420".into()), &board, (80, 14), start);
+        let expected = "\
+leasehold  http://127.0.0.1:7420  ● live
+┌ locks: 3 ────────────────────────────────────────────────────────────────────┐
+│DOCUMENT               HOLDER        HELD FOR  EXPIRES IN     NOTE            │
+│minutes                Anna          5.0s      ██████ 30.0s                   │
+│plan                   Ben           5.0s      ██████ 30.0s   requested by Co…│
+│quarterly-report-2026  Konstantin    5.0s      ██████ 30.0s                   │
+│                                                                              │
+└──────────────────────────────────────────────────────────────────────────────┘
+┌ events, newest first ────────────────────────────────────────────────────────┐
+│     0s ago  plan: Cora (user-a) asks Ben to hand it over                     │
+│     0s ago  quarterly-report-2025: taken from Konstantin by Ben: the deadlin…│
+│     0s ago  notes: unlocked, Cora held it                                    │
+└──────────────────────────────────────────────────────────────────────────────┘
 q quit  ↑↓ move  / filter";
         assert_eq!(text.trim_start(), expected, "\n{text}");
     }

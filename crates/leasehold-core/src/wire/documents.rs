@@ -103,9 +103,39 @@ pub struct LockState {
     pub locked: bool,
     /// The number of the last event of this document that this state contains.
     pub seq: u64,
+    /// What the caller may do with the document. A server that does not say allows at least to read.
+    #[serde(default)]
+    pub may: Access,
     /// The lock, while there is one.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockView>,
+}
+
+/// A level of access to a document. Each includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// See who holds it.
+    #[default]
+    Read,
+    /// Lock it.
+    Lock,
+    /// Take it from its holder.
+    Force,
+}
+
+/// The caller, as the server knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+pub struct Me {
+    /// The subject of the caller's token.
+    pub id: String,
+    /// The display name, which others see.
+    pub name: String,
+    /// How long the token is still valid; absent if it has no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
 }
 
 /// A lock that is held.
@@ -436,6 +466,9 @@ pub struct DocumentEvent {
     /// Who took it, got it, ended it or requested it: the subject of their token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Their display name, if the server knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_name: Option<String>,
     /// The reason that they gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -596,6 +629,12 @@ pub struct AuditLine {
     /// What was done.
     #[serde(flatten)]
     pub entry: AuditEntry,
+    /// The display name of the holder whose lock ended, if the server knows it at present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder_name: Option<String>,
+    /// The same of the caller who did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_name: Option<String>,
 }
 
 /// What was done to a lock.

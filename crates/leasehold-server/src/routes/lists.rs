@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use leasehold_core::RoomId;
 use leasehold_core::wire::documents::{AuditPage, DocumentPage};
+use leasehold_core::{Owner, RoomId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -77,6 +77,8 @@ pub(crate) struct AuditQuery {
     /// Only entries after this one: the `number` of an entry, or `next` of the page before; 0 for the beginning
     #[param(maximum = 9_007_199_254_740_991_u64)]
     after: u64,
+    /// The newest entries instead of the oldest: the last `limit` of them, in the same order, without a `next`
+    newest: bool,
     /// How many at most
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
@@ -111,13 +113,27 @@ pub(crate) async fn audit(
     }
     let may_see = move |room: &RoomId| grants.level(room) == Some(Level::Force);
     // Reading a file blocks, so it runs on a thread of its own.
-    let page = tokio::task::spawn_blocking(move || audit.page(query.after, limit, may_see)).await;
-    page.unwrap_or_else(|error| Err(std::io::Error::other(error))).map(Json).map_err(|error| {
+    let read = move || match query.newest {
+        true => audit.newest(query.after, limit, may_see),
+        false => audit.page(query.after, limit, may_see),
+    };
+    let page = tokio::task::spawn_blocking(read).await;
+    let page = page.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
         tracing::error!(%error, "the audit cannot be read");
         Failure::new(Code::Unavailable)
             .because_of(
                 "the audit's file cannot be read; the operator of this server finds the cause in its log",
             )
             .retry_after(AUDIT_RETRY)
-    })
+    })?;
+    Ok(Json(with_names(&app, page)))
+}
+
+/// Adds the display names that this server knows. The file has the subjects only: names change.
+fn with_names(app: &App, mut page: AuditPage) -> AuditPage {
+    let name = |id: &str| Owner::parse(id).ok().and_then(|owner| app.hub.name_of(&owner));
+    for line in &mut page.entries {
+        (line.holder_name, line.by_name) = (name(&line.entry.holder), name(&line.entry.by));
+    }
+    page
 }

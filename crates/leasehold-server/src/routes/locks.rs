@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
+use axum::http::header::{CACHE_CONTROL, ETAG, VARY};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
@@ -16,7 +16,7 @@ use leasehold_core::wire::documents::{
 use leasehold_core::{Command, Fence, LeaseId, Outcome, Reason, Right, RoomId};
 use leasehold_store::Applied;
 
-use super::{HolderHeaders, RoomPath, new_lease_id, not_held, refused};
+use super::{HolderHeaders, RoomPath, is_known, new_lease_id, not_held, refused};
 use crate::App;
 use crate::caller::Level;
 use crate::error::{Code, Failure, refusal};
@@ -129,10 +129,8 @@ pub(crate) async fn look(
 ) -> Result<Response, Failure> {
     let room = session.document(&room, Level::Read)?;
     let reading = app.read(&room).await?;
-    let etag = views::etag(&reading.slot, &session.caller, &session.claim());
-    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let unchanged =
-        known.flat_map(|list| list.split(',')).any(|known| known.trim() == "*" || is_same_tag(known, &etag));
+    let etag = views::etag(&room, &reading.slot, &session.caller, &session.claim());
+    let unchanged = is_known(&headers, &etag);
     let fixed = [
         (ETAG, etag),
         (CACHE_CONTROL, "private, no-cache".to_owned()),
@@ -144,14 +142,6 @@ pub(crate) async fn look(
     let moment = Moment::new(&app, reading.now);
     let state = views::lock_state(&room, &reading.slot, &session.caller, &session.claim(), moment);
     Ok((fixed, Json(state)).into_response())
-}
-
-/// Whether two ETags mean the same: weak or strong is not asked (RFC 9110, section 13.1.2).
-fn is_same_tag(one: &str, other: &str) -> bool {
-    fn opaque(tag: &str) -> &str {
-        tag.strip_prefix("W/").unwrap_or(tag)
-    }
-    opaque(one.trim()) == opaque(other)
 }
 
 /// Release a lock softly
@@ -264,6 +254,8 @@ pub(crate) async fn force_release(
     let room = session.document(&room, Level::Force)?;
     let (seen, reason) = (Fence::new(body.fence)?, given_reason(&body.reason)?);
     let by = session.caller.subject.clone();
+    // No event carries the name of a caller who ends a lock and does not get it.
+    app.hub.learn_name(&by, &session.caller.name);
     let applied = app.apply(&room, Command::ForceRelease { seen, by, reason }).await?;
     match applied.outcome {
         Outcome::Released => Ok(StatusCode::NO_CONTENT),

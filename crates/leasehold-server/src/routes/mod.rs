@@ -14,6 +14,8 @@ pub(crate) mod service;
 
 use std::time::Duration;
 
+use axum::http::HeaderMap;
+use axum::http::header::IF_NONE_MATCH;
 use leasehold_core::{Command, LeaseId, Outcome, RoomId};
 use leasehold_store::{Applied, Retry};
 
@@ -100,6 +102,20 @@ pub(crate) fn new_lease_id() -> Result<LeaseId, Failure> {
         Failure::new(Code::Internal)
     })?;
     Ok(LeaseId::from_random(bytes))
+}
+
+/// Whether the caller has this version already, as its `If-None-Match` says.
+pub(crate) fn is_known(headers: &HeaderMap, etag: &str) -> bool {
+    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    known.flat_map(|list| list.split(',')).any(|known| known.trim() == "*" || is_same_tag(known, etag))
+}
+
+/// Whether two ETags mean the same: weak or strong is not asked (RFC 9110, section 13.1.2).
+fn is_same_tag(one: &str, other: &str) -> bool {
+    fn opaque(tag: &str) -> &str {
+        tag.strip_prefix("W/").unwrap_or(tag)
+    }
+    opaque(one.trim()) == opaque(other)
 }
 
 /// Which document a call is about.

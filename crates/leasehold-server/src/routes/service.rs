@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use leasehold_core::Key;
+use leasehold_core::wire::documents::Me;
 
 use crate::App;
 use crate::error::{Code, Failure};
+use crate::session::Session;
+use crate::views;
 
 /// How long the store may take before the server counts as not ready.
 const READY_WITHIN: Duration = Duration::from_secs(2);
@@ -58,6 +62,14 @@ async fn ask_store(app: &App) -> leasehold_store::Result<&'static str> {
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     (StatusCode::OK, [(CONTENT_TYPE, kind)], app.metrics.render()).into_response()
+}
+
+/// Who am I?
+///
+/// The caller that the token stands for.
+#[utoipa::path(get, path = "/api/me", tag = "Operating", responses((status = 200, body = Me)))]
+pub(crate) async fn me(State(app): State<Arc<App>>, session: Session) -> Json<Me> {
+    Json(views::me(&session.caller, (app.config.wall_clock)()))
 }
 
 /// The OpenAPI document.

@@ -79,7 +79,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use leasehold_core::RoomId;
-    use leasehold_core::wire::documents::{DocumentEvent, EventName, Holder};
+    use leasehold_core::wire::documents::{Access, DocumentEvent, EventName, Holder};
 
     use super::*;
     use crate::caller::Level;
@@ -94,6 +94,7 @@ mod tests {
             expires_in_ms: None,
             reason: None,
             by: None,
+            by_name: None,
             note: None,
             on_silence: None,
             ends_in_ms: None,
@@ -103,7 +104,7 @@ mod tests {
     }
 
     fn state(room: &str, seq: u64) -> LockState {
-        LockState { room_id: room.to_owned(), locked: false, seq, lock: None }
+        LockState { room_id: room.to_owned(), locked: false, seq, may: Access::Read, lock: None }
     }
 
     #[test]

@@ -118,13 +118,13 @@ async fn a_look_shows_the_lock_and_its_etag() {
     let house = House::new();
     let (anna, ben) = (house.user("user-a"), house.user("user-b"));
     let free = ben.get(LOCK).await;
-    assert_eq!(free.ok(), json!({ "roomId": "minutes", "locked": false, "seq": 0 }));
+    assert_eq!(free.ok(), json!({ "roomId": "minutes", "locked": false, "seq": 0, "may": "force" }));
     let grant = anna.post(LOCK, Value::Null).await.ok();
     let held = ben.get(LOCK).await;
     assert_eq!(
         held.ok(),
         json!({
-            "roomId": "minutes", "locked": true, "seq": 1, "fence": 1, "held_for_ms": 0,
+            "roomId": "minutes", "locked": true, "seq": 1, "may": "force", "fence": 1, "held_for_ms": 0,
             "holder": { "id": "user-a", "name": "user-a" },
             "expires_at": "2026-01-01T12:00:30Z", "expires_in_ms": 30_000, "same_user": false, "yours": false,
         })

@@ -100,7 +100,8 @@ impl House {
         self.user_with_claims(subject, json!({ "leases": leases }))
     }
 
-    fn user_with_claims(&self, subject: &str, mut claims: Value) -> User {
+    /// A caller whose token has these claims besides its subject.
+    pub fn user_with_claims(&self, subject: &str, mut claims: Value) -> User {
         claims["sub"] = subject.into();
         claims["exp"] = far_away().into();
         let token = token(claims);

@@ -27,6 +27,7 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
         "GET /api/events",
         "GET /api/jobs/{collection}/{id}",
         "GET /api/leases/{name}",
+        "GET /api/me",
         "GET /healthz",
         "GET /metrics",
         "GET /readyz",
