@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use leasehold_core::Ttl;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
-use leasehold_server::{Config, Dev, Limits, Server, TlsFiles};
+use leasehold_server::{Config, Dev, DevUser, Limits, Server, TlsFiles};
 use leasehold_store::{Kind, Opened, StoreUrl};
 use serde_json::json;
 
@@ -51,11 +51,13 @@ pub(crate) fn run(args: Args, out: &Out) -> Result<Ending> {
 }
 
 async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
-    let door = Door::open(settings, dev)?;
     let place = StorePlace::of(settings)?;
-    let config = config(settings, door.auth.clone(), &place)?;
-    let listen = settings.listen.as_deref().unwrap_or(listen::DEFAULT);
-    let listener = listen::bind(listen, door.entry()).await?;
+    let keys = keys(settings, std::env::var_os(JWT_SECRET))?;
+    let entry = Entry::of(keys.as_ref(), dev)?;
+    let address = listen::resolve(settings.listen.as_deref().unwrap_or(listen::DEFAULT), entry).await?;
+    let door = Door::open(settings, keys, dev, &place)?;
+    let config = Config { dev_users: door.users(), ..config(settings, door.auth.clone(), &place)? };
+    let listener = address.bind().await?;
     if std::env::args().any(|arg| has_password(&arg)) {
         tracing::warn!(
             "a password on the command line is visible in the process list: put the store's URL into LEASEHOLD_STORE or the config file"
@@ -66,7 +68,7 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
             "no audit is kept of take-overs and forced releases: name a file with audit_file to have one"
         );
     }
-    if door.entry() == Entry::Open {
+    if entry == Entry::Open {
         tracing::warn!("no authentication is configured: every program on this machine may do everything");
     }
     // A reader may end the server as soon as it has the first line.
@@ -98,23 +100,17 @@ struct Door {
 }
 
 impl Door {
-    fn open(settings: &Settings, dev: bool) -> Result<Self> {
-        let keys = keys(settings, std::env::var_os(JWT_SECRET))?;
-        match (keys, dev) {
-            (Some(_), true) => Err(WrongUsage(
-                "--dev makes tokens of its own, and auth is configured as well: leave out one of them".into(),
-            )
-            .into()),
-            (Some(keys), false) => {
-                let jwt = jwt(settings, keys).map_err(|error| WrongUsage(error.to_string()))?;
-                Ok(Self { auth: Auth::Jwt(Arc::new(jwt)), dev: None })
-            }
-            (None, true) => {
-                let dev = Dev::new()?;
-                Ok(Self { auth: dev.auth.clone(), dev: Some(dev) })
-            }
-            (None, false) => Ok(Self { auth: Auth::Open, dev: None }),
+    fn open(settings: &Settings, keys: Option<KeySource>, dev: bool, place: &StorePlace) -> Result<Self> {
+        if let Some(keys) = keys {
+            let jwt = jwt(settings, keys).map_err(|error| WrongUsage(error.to_string()))?;
+            return Ok(Self { auth: Auth::Jwt(Arc::new(jwt)), dev: None });
         }
+        if !dev {
+            return Ok(Self { auth: Auth::Open, dev: None });
+        }
+        // A store that has no file is gone with the process, or is shared with other servers: so are the tokens.
+        let dev = place.beside(".dev-secret").map_or_else(Dev::new, |file| Dev::kept_in(&file))?;
+        Ok(Self { auth: dev.auth.clone(), dev: Some(dev) })
     }
 
     fn entry(&self) -> Entry {
@@ -123,6 +119,11 @@ impl Door {
             (None, Auth::Open) => Entry::Open,
             (None, Auth::Jwt(_)) => Entry::ByToken,
         }
+    }
+
+    /// The made-up users, with their tokens.
+    fn users(&self) -> Vec<DevUser> {
+        self.dev.as_ref().map(Dev::users).unwrap_or_default()
     }
 }
 
@@ -195,8 +196,13 @@ impl StorePlace {
 
     /// The default file of the audit.
     fn audit_file(&self) -> Option<PathBuf> {
+        self.beside(".audit.jsonl")
+    }
+
+    /// The file beside the store's own whose name ends like this.
+    fn beside(&self, ending: &str) -> Option<PathBuf> {
         let mut name = self.url.file()?.as_os_str().to_owned();
-        name.push(".audit.jsonl");
+        name.push(ending);
         Some(name.into())
     }
 }
@@ -354,9 +360,12 @@ fn tell(started: &Started<'_>, out: &Out) {
         match door.entry() {
             Entry::ByToken => "holders of a token (JWT) that the configured key has signed",
             Entry::Open => "every program on this machine, without limits: no authentication is configured",
-            Entry::Dev => "user-a and user-b, who are made up (--dev)",
+            Entry::Dev => "Anna and Ben, who are made up (--dev): user-a and user-b",
         },
     );
+    if !place.has_jobs_only() {
+        out.fact("page", &format!("{url}/"));
+    }
     out.fact("API page", &format!("{url}/docs"));
     match &door.dev {
         Some(dev) if place.has_jobs_only() => tell_dev_jobs(url, dev, out),
@@ -365,25 +374,28 @@ fn tell(started: &Started<'_>, out: &Out) {
     }
 }
 
-/// Lines to copy, for a first look.
+/// Lines to copy, for a first look. They work in this order: the last one is about another document, because Anna's first
+/// lock is in the way of her own second one for its 30 seconds.
 fn tell_dev(url: &str, dev: &Dev, out: &Out) {
-    for (at, (user, token)) in dev.tokens.iter().enumerate() {
-        let call = if at == 0 { "locks the document `minutes`" } else { "is told who has it" };
-        out.plain(&format!("\n{user} {call}:\n"));
+    let users = dev.users();
+    for (user, call) in users.iter().zip(["locks the document `minutes`", "is told who has it"]) {
+        out.plain(&format!("\n{} {call}:\n", user.name));
         out.plain(&format!(
-            "  curl -X POST {url}/api/documents/minutes/lock -H 'Authorization: Bearer {token}'"
+            "  curl -X POST {url}/api/documents/minutes/lock -H 'Authorization: Bearer {}'",
+            user.token
         ));
     }
-    if let Some((user, token)) = dev.tokens.iter().next() {
-        out.plain(&format!("\nthe command line, as {user}:\n"));
-        out.plain(&format!("  export LEASEHOLD_URL={url} LEASEHOLD_TOKEN={token}"));
-        out.plain(&format!("  {} acquire minutes --hold\n", program()));
+    if let Some(user) = users.first() {
+        out.plain(&format!("\nthe command line, as {}, with another document:\n", user.name));
+        out.plain(&format!("  export LEASEHOLD_URL={url} LEASEHOLD_TOKEN={}", user.token));
+        out.plain(&format!("  {} acquire plan --hold\n", program()));
     }
 }
 
 /// The same for a server that has jobs only.
 fn tell_dev_jobs(url: &str, dev: &Dev, out: &Out) {
-    let Some((user, token)) = dev.tokens.iter().next() else { return };
+    let users = dev.users();
+    let Some(DevUser { name: user, token, .. }) = users.first() else { return };
     out.plain(&format!("\n{user} creates the job `analyses/42`, and acquires it:\n"));
     let call = |call: &str, more: &str| {
         out.plain(&format!("  curl {call} -H 'Authorization: Bearer {token}'{more}"));
@@ -396,9 +408,13 @@ fn tell_dev_jobs(url: &str, dev: &Dev, out: &Out) {
     out.plain(&format!("  {} job show analyses/42\n", program()));
 }
 
-/// This program as one would have to type it: after a build it is not on the path.
+/// This program as one would have to type it, in whatever folder: after a build it is not on the path.
 fn program() -> String {
-    std::env::args().next().unwrap_or_else(|| "leasehold".to_owned())
+    let typed = std::env::args().next().unwrap_or_else(|| "leasehold".to_owned());
+    if !typed.contains('/') {
+        return typed;
+    }
+    std::path::absolute(&typed).map_or(typed, |path| path.display().to_string())
 }
 
 impl Started<'_> {

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use leasehold_core::Ttl;
 
 use crate::auth::Auth;
+use crate::dev::DevUser;
 use crate::files::ConfigError;
 
 /// The settings of a server.
@@ -16,6 +17,8 @@ use crate::files::ConfigError;
 pub struct Config {
     /// How callers authenticate.
     pub auth: Auth,
+    /// The made-up users of `--dev`, as whom the page at `/` signs in by itself; none otherwise.
+    pub dev_users: Vec<DevUser>,
     /// How long a lock lasts without a heartbeat, in whole seconds: 30 s.
     pub ttl: Ttl,
     /// How often holders should renew, in whole seconds: 10 s, and at most half the TTL.
@@ -100,6 +103,7 @@ impl Config {
     pub fn new(auth: Auth) -> Self {
         Self {
             auth,
+            dev_users: Vec::new(),
             ttl: seconds(30),
             heartbeat: Duration::from_secs(10),
             grace: seconds(5),

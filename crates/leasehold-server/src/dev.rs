@@ -1,12 +1,21 @@
-//! Users for trying Leasehold out: a new secret at every start, and tokens for two users who may do everything.
+//! Users for trying Leasehold out: a secret, and tokens for two users who may do everything.
+//!
+//! All secrets come from one, which is kept in a file beside the store: tokens that were printed once are still good after a
+//! restart.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
 use crate::auth::{Auth, Jwt, JwtOptions, KeySource, Subject, mint};
-use crate::files::ConfigError;
+use crate::files::{self, ConfigError};
 
 /// What `--dev` generates.
 pub struct Dev {
@@ -18,24 +27,56 @@ pub struct Dev {
     pub pusher: PusherApp,
 }
 
+/// A made-up user, with a token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DevUser {
+    /// The subject of the token.
+    pub id: String,
+    /// The display name.
+    pub name: String,
+    /// The token.
+    pub token: String,
+}
+
 /// The users, and their names.
 const USERS: [(&str, &str); 2] = [("user-a", "Anna"), ("user-b", "Ben")];
 
 /// How long the tokens are valid.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How many bytes the secret has.
+const SECRET: usize = 32;
+
 impl Dev {
-    /// Generates the secrets and the tokens.
+    /// With a new secret, which ends with the process.
     pub fn new() -> Result<Self, ConfigError> {
-        let secret = random_hex::<32>()?.into_bytes();
+        Self::of(&random_hex::<SECRET>()?)
+    }
+
+    /// With the secret in this file, which is made if it is not there.
+    pub fn kept_in(file: &Path) -> Result<Self, ConfigError> {
+        Self::of(&kept_secret(file)?)
+    }
+
+    fn of(secret: &str) -> Result<Self, ConfigError> {
+        let signing = derived(secret, "tokens").into_bytes();
         let token = |(id, name): (&str, &str)| {
             let all = &[("*", "force")];
             let subject = Subject { id, name, documents: all, jobs: all, leases: all };
-            Ok((id.to_owned(), mint(&secret, &subject, LIFETIME)?))
+            Ok((id.to_owned(), mint(&signing, &subject, LIFETIME)?))
         };
         let tokens = USERS.into_iter().map(token).collect::<Result<_, ConfigError>>()?;
-        let auth = Auth::Jwt(Arc::new(Jwt::open(JwtOptions::new(KeySource::Secret(secret.clone())))?));
-        Ok(Self { auth, tokens, pusher: PusherApp::new()? })
+        let auth = Auth::Jwt(Arc::new(Jwt::open(JwtOptions::new(KeySource::Secret(signing.clone())))?));
+        Ok(Self { auth, tokens, pusher: PusherApp::of(secret) })
+    }
+
+    /// The users, with their tokens.
+    pub fn users(&self) -> Vec<DevUser> {
+        let user = |(id, name): (&str, &str)| {
+            let token = self.tokens.get(id)?.clone();
+            Some(DevUser { id: id.to_owned(), name: name.to_owned(), token })
+        };
+        USERS.into_iter().filter_map(user).collect()
     }
 }
 
@@ -43,6 +84,58 @@ impl fmt::Debug for Dev {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Dev {{ users: {:?}, pusher: {:?} }}", self.tokens.keys(), self.pusher)
     }
+}
+
+impl fmt::Debug for DevUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DevUser {{ id: {:?}, name: {:?}, token: (hidden) }}", self.id, self.name)
+    }
+}
+
+/// The secret in the file; a new one if there is no file.
+fn kept_secret(file: &Path) -> Result<String, ConfigError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    // It signs tokens that may do everything.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(file) {
+        Ok(mut made) => {
+            let secret = random_hex::<SECRET>()?;
+            made.write_all(format!("{secret}\n").as_bytes()).map_err(|error| {
+                let rule = format!("the secret of --dev cannot be written into it: {error}");
+                ConfigError::file(file, rule, "make room on the disk and delete the file, then start again")
+            })?;
+            Ok(secret)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => known_secret(file),
+        Err(error) => {
+            let rule = format!("the secret of --dev cannot be kept there: {error}");
+            Err(ConfigError::file(file, rule, "choose a store in a folder that you may write to"))
+        }
+    }
+}
+
+fn known_secret(file: &Path) -> Result<String, ConfigError> {
+    let bytes = files::read(file)?;
+    let secret = std::str::from_utf8(&bytes).unwrap_or_default().trim_end();
+    if secret.len() != 2 * SECRET || !secret.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let rule = "it is not a secret that --dev has made";
+        return Err(ConfigError::file(
+            file,
+            rule,
+            "delete it, and a new one is made; earlier tokens end with it",
+        ));
+    }
+    Ok(secret.to_owned())
+}
+
+/// A secret for one purpose, as hexadecimal digits.
+fn derived(secret: &str, purpose: &str) -> String {
+    // HMAC takes keys of any length.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return secret.to_owned() };
+    mac.update(purpose.as_bytes());
+    hex(&mac.finalize().into_bytes())
 }
 
 /// The credentials of a Pusher application.
@@ -57,8 +150,13 @@ pub struct PusherApp {
 }
 
 impl PusherApp {
-    fn new() -> Result<Self, ConfigError> {
-        Ok(Self { app_id: "leasehold".into(), key: random_hex::<10>()?, secret: random_hex::<20>()? })
+    fn of(secret: &str) -> Self {
+        let derived = |purpose: &str, digits: usize| derived(secret, purpose).chars().take(digits).collect();
+        Self {
+            app_id: "leasehold".into(),
+            key: derived("Pusher key", 20),
+            secret: derived("Pusher secret", 40),
+        }
     }
 }
 
@@ -75,7 +173,11 @@ fn random_hex<const BYTES: usize>() -> Result<String, ConfigError> {
         let rule = format!("the system provides no random numbers: {error}");
         ConfigError::new("a secret", rule, "run where /dev/urandom can be read")
     })?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -108,5 +210,36 @@ mod tests {
         assert_ne!(one.pusher, other.pusher);
         let shown = format!("{one:?}");
         assert!(!shown.contains(&one.pusher.secret) && !shown.contains(&one.tokens["user-a"]), "{shown}");
+    }
+
+    /// Tokens ended with the process: every page and terminal had to be signed in again after a restart.
+    #[test]
+    fn a_kept_secret_keeps_tokens_valid_over_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.db.dev-secret");
+        let (before, after) = (Dev::kept_in(&file).unwrap(), Dev::kept_in(&file).unwrap());
+        for user in before.users() {
+            let caller = after.auth.authenticate(Some(&format!("Bearer {}", user.token))).unwrap();
+            assert_eq!((caller.subject.as_str(), &caller.name), (user.id.as_str(), &user.name));
+        }
+        assert_eq!(before.pusher, after.pusher);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_damaged_secret_is_refused_with_a_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("leases.db.dev-secret");
+        for damaged in ["", "abc\n", &"x".repeat(64)] {
+            std::fs::write(&file, damaged).unwrap();
+            let error = Dev::kept_in(&file).unwrap_err().to_string();
+            assert!(error.contains("leases.db.dev-secret") && error.contains("delete it"), "{error}");
+        }
+        let nowhere = folder.path().join("no/such/folder/secret");
+        assert!(Dev::kept_in(&nowhere).unwrap_err().to_string().contains("cannot be kept there"));
     }
 }

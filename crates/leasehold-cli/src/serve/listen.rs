@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
+use leasehold_server::auth::KeySource;
 use tokio::net::TcpListener;
 
 use super::settings::WrongUsage;
@@ -21,8 +22,28 @@ pub(super) enum Entry {
     Dev,
 }
 
-/// Listens at `HOST:PORT`.
-pub(super) async fn bind(listen: &str, entry: Entry) -> Result<TcpListener> {
+impl Entry {
+    /// Who may come in with these keys.
+    pub(super) fn of(keys: Option<&KeySource>, dev: bool) -> Result<Self, WrongUsage> {
+        match (keys, dev) {
+            (Some(_), true) => Err(WrongUsage(
+                "--dev makes tokens of its own, and auth is configured as well: leave out one of them".into(),
+            )),
+            (Some(_), false) => Ok(Self::ByToken),
+            (None, true) => Ok(Self::Dev),
+            (None, false) => Ok(Self::Open),
+        }
+    }
+}
+
+/// An address that may be listened on.
+pub(super) struct Address {
+    given: String,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Looks up `HOST:PORT`, and refuses it if it is too open for who may come in.
+pub(super) async fn resolve(listen: &str, entry: Entry) -> Result<Address> {
     let form = "write it as HOST:PORT, such as 127.0.0.1:7420 or [::1]:7420";
     let looked_up = tokio::net::lookup_host(listen).await;
     let addresses: Vec<SocketAddr> = looked_up
@@ -31,12 +52,19 @@ pub(super) async fn bind(listen: &str, entry: Entry) -> Result<TcpListener> {
     if let Some(refusal) = refusal(listen, &addresses, entry) {
         return Err(WrongUsage(refusal).into());
     }
-    // What was looked at is what is bound: a second look-up could answer something else.
-    TcpListener::bind(addresses.as_slice()).await.with_context(|| {
-        format!(
-            "cannot listen on {listen} (if something else is there: --listen 127.0.0.1:0 takes any free port)"
-        )
-    })
+    Ok(Address { given: listen.to_owned(), addresses })
+}
+
+impl Address {
+    /// Listens there. What was looked at is what is bound: a second look-up could answer something else.
+    pub(super) async fn bind(&self) -> Result<TcpListener> {
+        TcpListener::bind(self.addresses.as_slice()).await.with_context(|| {
+            let given = &self.given;
+            format!(
+                "cannot listen on {given} (if something else is there: --listen 127.0.0.1:0 takes any free port)"
+            )
+        })
+    }
 }
 
 /// Why one must not listen there, if so.

@@ -80,11 +80,12 @@ fn people_get_lines_to_copy() {
     let first = server.line();
     let url = first.rsplit(' ').next().unwrap().to_owned();
     assert!(first.starts_with("✓ Leasehold ") && url.starts_with("http://127.0.0.1:"), "{first}");
-    let facts: Vec<String> = (0..4).map(|_| server.line()).collect();
+    let facts: Vec<String> = (0..5).map(|_| server.line()).collect();
     assert_eq!(facts[0], "  store           leases.db");
     assert_eq!(facts[1], "  audit           leases.db.audit.jsonl");
-    assert_eq!(facts[2], "  who may come in user-a and user-b, who are made up (--dev)");
-    assert_eq!(facts[3], format!("  API page        {url}/docs"));
+    assert_eq!(facts[2], "  who may come in Anna and Ben, who are made up (--dev): user-a and user-b");
+    assert_eq!(facts[3], format!("  page            {url}/"));
+    assert_eq!(facts[4], format!("  API page        {url}/docs"));
     let curl = loop {
         let line = server.line();
         if line.contains("curl") {
@@ -96,6 +97,62 @@ fn people_get_lines_to_copy() {
     )));
     signal(&server.child, "INT");
     assert_eq!(code_of(&mut server.child), Some(0));
+}
+
+/// The last line was refused: the lock that the first one had made was in its way for 30 seconds.
+#[test]
+fn the_lines_work_in_the_order_in_which_they_are_printed() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        skipped("the printed lines, because curl is not installed");
+        return;
+    }
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let args = ["serve", "--dev", "--listen", "127.0.0.1:0"];
+    let mut server = Talker::start(command(folder.path(), &args).stderr(std::process::Stdio::null()));
+    let mut lines = Vec::new();
+    while !lines.last().is_some_and(|line: &String| line.contains(" acquire ")) {
+        lines.push(server.line());
+    }
+    let to_copy: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("  "))
+        .skip_while(|line| !line.starts_with("curl"))
+        .collect();
+    let shell = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(elsewhere.path());
+        shell
+    };
+    let said = |line: &str| String::from_utf8(shell(line).output().unwrap().stdout).unwrap();
+    assert!(said(to_copy[0]).contains("\"lease_id\""), "{lines:?}");
+    let told = said(to_copy[1]);
+    assert!(told.contains("\"code\":\"held\"") && told.contains("\"name\":\"Anna\""), "{told}");
+    let mut holder = Talker::start(&mut shell(&format!("{}\nexec {}", to_copy[2], to_copy[3])));
+    let held = holder.line();
+    assert!(held.starts_with("✓ plan is yours, as Anna with fence "), "{held}");
+    signal(&holder.child, "INT");
+    assert_eq!(code_of(&mut holder.child), Some(0));
+}
+
+/// A restart made a new secret, and every page and terminal had to be given another token.
+#[test]
+fn a_restart_with_made_up_users_keeps_their_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--dev", "--store", "leases.db"];
+    let mut server = Server::start(&folder, &args);
+    let (token, pusher) = (server.token("user-a").unwrap().to_owned(), server.started["pusher"].clone());
+    assert_eq!(server.terminate(), Some(0), "{}", server.log());
+    let server = Server::start(&folder, &args);
+    assert_eq!(server.started["pusher"], pusher);
+    let acquired = Run::of(
+        command(folder.path(), &["acquire", "minutes", "--url", server.url()]).env("LEASEHOLD_TOKEN", token),
+    );
+    assert!(
+        acquired.out.starts_with("✓ minutes is yours for 30.0s, as Anna"),
+        "{} {}",
+        acquired.out,
+        acquired.err
+    );
 }
 
 #[test]
@@ -116,7 +173,13 @@ fn without_auth_it_stays_on_this_machine() {
         );
     }
     assert_eq!(run(&folder, &["serve", "--store", "memory:", "--listen", "nonsense"]).code, 2);
-    assert!(!folder.path().join("leases.db").exists(), "nothing is made by a server that does not start");
+    let refused = run(&folder, &["serve", "--dev", "--listen", "0.0.0.0:0"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert_eq!(
+        folder.path().read_dir().unwrap().count(),
+        0,
+        "nothing is made by a server that does not start"
+    );
 }
 
 #[test]
