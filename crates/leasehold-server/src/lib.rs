@@ -20,6 +20,7 @@ mod hub;
 mod metrics;
 mod nodes;
 mod openapi;
+mod page;
 mod rates;
 mod routes;
 mod server_lease;
@@ -218,7 +219,7 @@ impl Server {
         router
             .route("/openapi.json", axum::routing::get(routes::service::openapi))
             .route("/docs", axum::routing::get(routes::service::docs))
-            .route("/", axum::routing::get(async || axum::response::Redirect::temporary("/docs")))
+            .merge(page::routes(doors))
             .fallback(async move |uri: axum::http::Uri| doors.no_such_address(uri.path()))
             // One layer of layers: the router boxes each that it is given, for every request.
             .layer(

@@ -219,49 +219,54 @@ fn problem_schema() -> Value {
 
 // --- the page ---
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #2f6f4f; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { margin-bottom: 0 } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line) }
-section { border: 1px solid var(--line); border-radius: .5rem; margin: 1rem 0; padding: .75rem 1rem }
-h3 { margin: 0; font-size: 1rem } code, pre { font: .875rem/1.4 ui-monospace, monospace }
-h3 code { font-weight: 600 } .method { display: inline-block; min-width: 4.5rem; color: var(--accent) }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 } td:first-child { width: 9rem } td:nth-child(2) { width: 11rem } td, th { text-align: left; padding: .2rem .6rem .2rem 0; vertical-align: top; border-top: 1px solid var(--soft) }
-pre { background: var(--soft); padding: .75rem; border-radius: .5rem; overflow: auto } p { margin: .4rem 0 }
-nav a { margin-right: 1rem }";
+/// The parts of the page: their tags.
+const TAGS: [&str; 6] = ["Locks", "Hand-over", "Events", "Jobs", "Leases", "Operating"];
 
-/// A page that shows the document to people. It loads nothing from anywhere, and needs no script.
+/// A page that shows the document to people. It loads nothing from elsewhere, and needs no script.
 pub(crate) fn page(document: &Value) -> String {
-    let mut body = String::new();
-    for tag in ["Locks", "Hand-over", "Events", "Jobs", "Leases", "Operating"] {
+    let (mut body, mut contents) = (String::new(), String::new());
+    for tag in TAGS {
         let operations = operations(document, tag);
         if operations.is_empty() {
             continue;
         }
         let _ = write!(body, "<h2 id=\"{tag}\">{tag}</h2>");
+        let _ = write!(contents, "<li><a href=\"#{tag}\">{tag}</a><ul>");
         for (path, method, operation) in operations {
             write_operation(&mut body, path, method, operation);
+            let summary = prose(operation.get("summary").and_then(Value::as_str).unwrap_or_default());
+            let _ = write!(contents, "<li><a href=\"#{}\">{summary}</a></li>", anchor(path, method));
         }
+        contents.push_str("</ul></li>");
     }
     write_codes(&mut body);
     write_schemas(&mut body, document);
     let text = |pointer: &str| escape(document.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
     format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>\
-         <p>Version {version}. {description} The same for programs: <a href=\"/openapi.json\">openapi.json</a>.</p>\
-         <nav><a href=\"#Locks\">Locks</a><a href=\"#Hand-over\">Hand-over</a><a href=\"#Events\">Events</a>\
-         <a href=\"#Jobs\">Jobs</a><a href=\"#Leases\">Leases</a><a href=\"#Operating\">Operating</a><a href=\"#codes\">Codes</a><a href=\"#types\">Types</a></nav>\
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title>\
+         <link rel=\"icon\" type=\"image/svg+xml\" href=\"/page/icon.svg\"><link rel=\"stylesheet\" href=\"/page/docs.css\"></head><body>\
+         <nav aria-label=\"Contents\"><details open><summary>Contents</summary><ul><li><a href=\"#top\">About</a></li>{contents}\
+         <li><a href=\"#codes\">Codes</a></li><li><a href=\"#types\">Types</a></li></ul></details></nav>\
+         <main id=\"top\"><h1>{title}</h1>\
+         <p>Version {version}. {description} The same for programs: <a href=\"/openapi.json\">openapi.json</a>. \
+         Who holds what at this moment: <a href=\"/\">the page of this server</a>.</p>\
          <p>Send <code>Authorization: Bearer TOKEN</code> with every call, unless its description says otherwise. The header \
          <code>Lease-Id</code> says which lock a call is about; without it, the lock of the user's tab is meant \
          (<code>X-Tab-ID</code>, <code>-</code> by default). Any call can be refused with one of the statuses {shared} and a \
          <a href=\"#type-Problem\">Problem</a>, whose <a href=\"#codes\">code</a> says why.</p>\
-         <pre>curl -X POST -H \"Authorization: Bearer $TOKEN\" $URL/api/documents/minutes/lock</pre>{body}</body></html>",
+         <pre tabindex=\"0\">curl -X POST -H \"Authorization: Bearer $TOKEN\" $URL/api/documents/minutes/lock</pre>{body}</main></body></html>",
         title = text("/info/title"),
         version = text("/info/version"),
         description = text("/info/description"),
         shared = SHARED.map(|code| code.status().as_str().to_owned()).join(", "),
     )
+}
+
+/// The id of a call on the page.
+fn anchor(path: &str, method: &str) -> String {
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("-")
 }
 
 /// The calls under a tag: those about one document first, then in the order of a lock's life.
@@ -295,7 +300,8 @@ fn write_operation(body: &mut String, path: &str, method: &str, operation: &Valu
     let text = |name: &str| prose(operation.get(name).and_then(Value::as_str).unwrap_or_default());
     let _ = write!(
         body,
-        "<section><h3><code><span class=\"method\">{}</span> {}</code></h3><p><b>{}.</b> {}</p>",
+        "<section id=\"{}\"><h3><code><span class=\"method\">{}</span> {}</code></h3><p><b>{}.</b> {}</p>",
+        anchor(path, method),
         method.to_uppercase(),
         escape(path),
         text("summary"),

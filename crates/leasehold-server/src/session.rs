@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::wire::Secret;
@@ -60,23 +60,43 @@ pub(crate) fn authenticate(app: &App, headers: &HeaderMap, address: IpAddr) -> R
 /// Without tokens, every program on this machine may do everything, and so might any web page that is open on it: by a form
 /// that posts here, or by a host name that resolves to this machine. So the headers `Origin` and `Host` are checked.
 fn no_foreign_page(app: &App, headers: &HeaderMap) -> Result<(), Failure> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let host = text(HOST).unwrap_or_default();
-    let name =
-        host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
-    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
-    let is_local =
-        name.is_empty() || name == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    let origin = text(ORIGIN);
+    let (host, origin) = (host_of(headers), text(headers, ORIGIN));
     let is_ours = origin.is_none_or(|origin| {
-        let own = origin.split_once("://").is_some_and(|(_, from)| from == host);
-        own || app.config.cors_origins.iter().any(|allowed| allowed == origin || allowed == "*")
+        let is_allowed = |allowed: &String| allowed == origin || allowed == "*";
+        is_origin_of(origin, host) || app.config.cors_origins.iter().any(is_allowed)
     });
-    match (is_local, is_ours) {
+    match (is_loopback_name(host), is_ours) {
         (true, true) => Ok(()),
         _ => Err(Failure::new(Code::NotAllowed)
             .because_of("this server asks for no tokens, and so listens to no web page of another origin")),
     }
+}
+
+/// Whether a browser sent this from a page of this server, or another program did: `Host` names this machine, and `Origin`,
+/// where there is one, names this server. Origins that `cors_origins` allows do not count.
+pub(crate) fn is_own_page(headers: &HeaderMap) -> bool {
+    let (host, origin) = (host_of(headers), text(headers, ORIGIN));
+    is_loopback_name(host) && origin.is_none_or(|origin| is_origin_of(origin, host))
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn host_of(headers: &HeaderMap) -> &str {
+    text(headers, HOST).unwrap_or_default()
+}
+
+/// Whether a `Host` means this machine. No header means no browser.
+fn is_loopback_name(host: &str) -> bool {
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+    name.is_empty() || name == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn is_origin_of(origin: &str, host: &str) -> bool {
+    origin.split_once("://").is_some_and(|(_, from)| from == host)
 }
 
 /// Where a request comes from; loopback when it does not come over a network at all.

@@ -56,7 +56,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "web", about: "the npm package: types, sizes, cases on the doubles", run: web::stage },
     Stage {
         name: "browsers",
-        about: "the npm package in Chromium and Firefox, packed by three bundlers",
+        about: "the npm package in Chromium and Firefox, packed by three bundlers; the server's own page",
         run: web::browsers_stage,
     },
     Stage { name: "deny", about: "licences, bans and sources of the dependencies", run: deny },

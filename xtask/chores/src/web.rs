@@ -89,7 +89,10 @@ fn browsers(workspace: &Workspace, files: &str, settings: &[(&str, &str)]) -> Re
     }
     let mut report = services::ensure_browsers()?;
     build(workspace)?;
-    report.add(&vitest(workspace, "vitest.browsers.config.ts", files, settings)?);
+    // The page at `/` is tested with the server that it is part of.
+    let program = tools::leasehold(workspace)?.display().to_string();
+    let settings = [settings, &[("LEASEHOLD_PROGRAM", program.as_str())]].concat();
+    report.add(&vitest(workspace, "vitest.browsers.config.ts", files, &settings)?);
     Ok(report)
 }
 

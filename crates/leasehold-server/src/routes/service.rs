@@ -13,6 +13,7 @@ use leasehold_core::wire::documents::Me;
 
 use crate::App;
 use crate::error::{Code, Failure};
+use crate::page;
 use crate::session::Session;
 use crate::views;
 
@@ -78,6 +79,6 @@ pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
 }
 
 /// The same for people.
-pub(crate) async fn docs(State(app): State<Arc<App>>) -> Html<String> {
-    Html(app.api_page.to_string())
+pub(crate) async fn docs(State(app): State<Arc<App>>) -> Response {
+    (page::guards(), Html(app.api_page.clone())).into_response()
 }

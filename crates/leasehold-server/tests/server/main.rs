@@ -11,6 +11,7 @@ mod leases;
 mod matrix;
 mod openapi;
 mod ownership;
+mod page;
 mod stores;
 mod streams;
 mod timelines;
