@@ -460,13 +460,16 @@ const TRY_LOCK_ALL: &str = "\
 SELECT pg_try_advisory_xact_lock(leasehold.key_lock(w.key)) FROM unnest($1) WITH ORDINALITY AS w(key, n) ORDER BY w.n";
 
 /// What `lock_and_read` reads, for several keys: `$1` the keys, `$2` lease ids, `$3` bidders, `$4` the most leases that count.
-/// It runs after the keys were locked, so it sees what was committed before that.
+/// It runs after the keys were locked, so it sees what was committed before that. The leases of a bidder are counted once.
 const READ_ALL: &str = "\
 WITH clock AS MATERIALIZED (SELECT leasehold.clock_ms() AS raw), store AS MATERIALIZED (
   SELECT s.version, s.position, s.seq_floor, s.last_fence, s.clock, s.clock_offset, s.timeline,
-    leasehold.timeline(s.timeline) AS current FROM leasehold.store s WHERE s.id)
+    leasehold.timeline(s.timeline) AS current FROM leasehold.store s WHERE s.id LIMIT 1),
+  held AS MATERIALIZED (
+    SELECT b.owner, (SELECT count(*) FROM (SELECT FROM leasehold.slot k WHERE k.owner = b.owner LIMIT $4) AS one_of_them) AS leases
+    FROM (SELECT DISTINCT owner FROM unnest($3) AS b(owner)) AS b)
 SELECT s.*, clock.raw, (SELECT to_jsonb(k)::text FROM leasehold.slot k WHERE k.key = w.key), e.at, e.because,
-  (SELECT count(*) FROM (SELECT FROM leasehold.slot k WHERE k.owner = w.bidder LIMIT $4) AS held)
+  coalesce((SELECT h.leases FROM held h WHERE h.owner = w.bidder), 0)
 FROM clock, store s, unnest($1, $2, $3) WITH ORDINALITY AS w(key, lease_id, bidder, n) LEFT JOIN LATERAL
   (SELECT x.at, x.because FROM leasehold.ending x
    WHERE x.lease_id = w.lease_id::uuid AND x.key = w.key ORDER BY x.id DESC LIMIT 1) e ON true
