@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use leasehold_core::Ttl;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
-use leasehold_server::{Config, Dev, DevUser, Limits, Server, TlsFiles};
+use leasehold_server::{Config, Dev, DevSigner, DevUser, Limits, Server, TlsFiles};
 use leasehold_store::{Kind, Opened, StoreUrl};
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
     let entry = Entry::of(keys.as_ref(), dev)?;
     let address = listen::resolve(settings.listen.as_deref().unwrap_or(listen::DEFAULT), entry).await?;
     let door = Door::open(settings, keys, dev, &place)?;
-    let config = Config { dev_users: door.users(), ..config(settings, door.auth.clone(), &place)? };
+    let config = Config { dev: door.signer(), ..config(settings, door.auth.clone(), &place)? };
     let listener = address.bind().await?;
     if std::env::args().any(|arg| has_password(&arg)) {
         tracing::warn!(
@@ -121,9 +121,9 @@ impl Door {
         }
     }
 
-    /// The made-up users, with their tokens.
-    fn users(&self) -> Vec<DevUser> {
-        self.dev.as_ref().map(Dev::users).unwrap_or_default()
+    /// Signs tokens for the made-up users.
+    fn signer(&self) -> Option<DevSigner> {
+        self.dev.as_ref().map(|dev| dev.signer.clone())
     }
 }
 

@@ -183,12 +183,13 @@ function enter(me) {
   draw();
 }
 
-/** Asks for a token, or for another one. */
+/** The token is over: asks for another one. Made-up users get a new one by themselves. */
 function signInAgain(why = '') {
   model.me = null;
   live.close();
   model.presence.forget();
   if (api.by === 'token') api.signOut();
+  else if (api.by === 'user') setTimeout(begin, ASKED_EVERY_MS);
   find('token-problem').textContent = why;
   drawWho();
   draw();
@@ -258,6 +259,9 @@ function draw() {
   show(find('board'), isIn);
   drawLink(isIn, now);
   if (!isIn) return;
+  const requests = [...model.board.locks.values()].filter((lock) => lock.request !== null && model.holding.holds(lock)).length;
+  const title = requests > 0 ? `(${requests}) Leasehold` : 'Leasehold';
+  if (document.title !== title) document.title = title;
   const filter = find('filter').value;
   table.draw(filter, now);
   feed.draw(model.board, filter, now);
@@ -277,9 +281,9 @@ function drawLink(isIn, now) {
   // A stream that broke is usually back at once: nobody needs to be alarmed.
   const isAlarming = isLost && (link.error !== null || now - model.board.heardAt > 4000);
   if (!isAlarming) banner('');
-  else if (link.error instanceof Refusal && link.error.status === 429) banner(say('too_many', { next }));
-  else if (link.error instanceof Refusal) banner(link.error.words, { words: say('try_now'), run: retry });
-  else banner(say('unreachable', { ago: ago(now - model.board.heardAt), next }), { words: say('try_now'), run: retry });
+  else if (link.error instanceof Refusal && link.error.status === 429) banner(say('too_many'), say('trying_again', { next }));
+  else if (link.error instanceof Refusal) banner(link.error.words, say('trying_again', { next }), retry);
+  else banner(say('unreachable'), say('stale', { ago: ago(now - model.board.heardAt), next }), retry);
 }
 
 function retry() {

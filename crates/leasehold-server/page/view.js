@@ -312,14 +312,16 @@ export function toast(text, kind = 'good') {
   setTimeout(() => element.remove(), TOAST_MS);
 }
 
-/** The banner above everything; empty for none. */
-export function banner(text, action) {
-  const element = find('banner');
-  show(element, text !== '');
-  const isSame = element.firstChild?.textContent === text;
-  if (text === '' || isSame) return;
-  element.replaceChildren(make('span', {}, text));
-  if (action) element.append(make('button', { type: 'button', onclick: action.run }, action.words));
+/**
+ * The banner above everything; empty for none. `detail` may change every second: only `text` is read out by screen readers.
+ * `retry` is what its button does, if it has one.
+ */
+export function banner(text, detail = '', retry = null) {
+  show(find('banner'), text !== '');
+  write(find('banner-text'), text);
+  write(find('banner-detail'), detail);
+  show(find('banner-action'), retry !== null);
+  find('banner-action').onclick = retry;
 }
 
 /**

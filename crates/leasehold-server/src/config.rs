@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use leasehold_core::Ttl;
 
 use crate::auth::Auth;
-use crate::dev::DevUser;
+use crate::dev::DevSigner;
 use crate::files::ConfigError;
 
 /// The settings of a server.
@@ -17,8 +17,8 @@ use crate::files::ConfigError;
 pub struct Config {
     /// How callers authenticate.
     pub auth: Auth,
-    /// The made-up users of `--dev`, as whom the page at `/` signs in by itself; none otherwise.
-    pub dev_users: Vec<DevUser>,
+    /// Signs the page at `/` in as one of the made-up users of `--dev`; absent otherwise.
+    pub dev: Option<DevSigner>,
     /// How long a lock lasts without a heartbeat, in whole seconds: 30 s.
     pub ttl: Ttl,
     /// How often holders should renew, in whole seconds: 10 s, and at most half the TTL.
@@ -103,7 +103,7 @@ impl Config {
     pub fn new(auth: Auth) -> Self {
         Self {
             auth,
-            dev_users: Vec::new(),
+            dev: None,
             ttl: seconds(30),
             heartbeat: Duration::from_secs(10),
             grace: seconds(5),

@@ -23,6 +23,8 @@ pub struct Dev {
     pub auth: Auth,
     /// Their tokens, by user: `user-a` and `user-b`.
     pub tokens: BTreeMap<String, String>,
+    /// Signs later ones.
+    pub signer: DevSigner,
     /// The application's credentials for Pusher clients.
     pub pusher: PusherApp,
 }
@@ -59,24 +61,38 @@ impl Dev {
     }
 
     fn of(secret: &str) -> Result<Self, ConfigError> {
-        let signing = derived(secret, "tokens").into_bytes();
-        let token = |(id, name): (&str, &str)| {
-            let all = &[("*", "force")];
-            let subject = Subject { id, name, documents: all, jobs: all, leases: all };
-            Ok((id.to_owned(), mint(&signing, &subject, LIFETIME)?))
-        };
-        let tokens = USERS.into_iter().map(token).collect::<Result<_, ConfigError>>()?;
-        let auth = Auth::Jwt(Arc::new(Jwt::open(JwtOptions::new(KeySource::Secret(signing.clone())))?));
-        Ok(Self { auth, tokens, pusher: PusherApp::of(secret) })
+        let signer = DevSigner { secret: derived(secret, "tokens").into_bytes() };
+        let tokens = signer.users()?.into_iter().map(|user| (user.id, user.token)).collect();
+        let auth = Auth::Jwt(Arc::new(Jwt::open(JwtOptions::new(KeySource::Secret(signer.secret.clone())))?));
+        Ok(Self { auth, tokens, signer, pusher: PusherApp::of(secret) })
     }
 
-    /// The users, with their tokens.
+    /// The users, with the tokens of the start.
     pub fn users(&self) -> Vec<DevUser> {
         let user = |(id, name): (&str, &str)| {
             let token = self.tokens.get(id)?.clone();
             Some(DevUser { id: id.to_owned(), name: name.to_owned(), token })
         };
         USERS.into_iter().filter_map(user).collect()
+    }
+}
+
+/// Signs tokens for the made-up users. A server may run for longer than a token lasts.
+#[derive(Clone)]
+pub struct DevSigner {
+    secret: Vec<u8>,
+}
+
+impl DevSigner {
+    /// The users, each with a token that is valid for a day from now.
+    pub fn users(&self) -> Result<Vec<DevUser>, ConfigError> {
+        let all = &[("*", "force")];
+        let user = |(id, name): (&str, &str)| {
+            let subject = Subject { id, name, documents: all, jobs: all, leases: all };
+            let token = mint(&self.secret, &subject, LIFETIME)?;
+            Ok(DevUser { id: id.to_owned(), name: name.to_owned(), token })
+        };
+        USERS.into_iter().map(user).collect()
     }
 }
 

@@ -52,7 +52,7 @@ use utoipa_axum::routes;
 
 pub use audit::Audit;
 pub use config::{Config, Limits, TlsFiles, WallClock};
-pub use dev::{Dev, DevUser, PusherApp};
+pub use dev::{Dev, DevSigner, DevUser, PusherApp};
 pub use files::ConfigError;
 
 use audit::Audit as AuditLog;

@@ -103,13 +103,14 @@ fn file(headers: &HeaderMap, name: &str) -> Response {
 
 /// How the page signs in: not at all, with a token that is pasted, or as one of the made-up users.
 async fn sign_in(State(app): State<Arc<App>>, headers: HeaderMap) -> Json<Value> {
-    let users = &app.config.dev_users;
+    let signer = app.config.dev.as_ref().filter(|_| is_own_page(&headers));
+    // Without a token the page asks for one.
+    let users = signer.and_then(|signer| signer.users().ok()).unwrap_or_default();
     let by = match &app.config.auth {
         Auth::Open => "nothing",
-        Auth::Jwt(_) if !users.is_empty() && is_own_page(&headers) => "user",
-        Auth::Jwt(_) => "token",
+        Auth::Jwt(_) if users.is_empty() => "token",
+        Auth::Jwt(_) => "user",
     };
-    let users = users.iter().filter(|_| by == "user");
-    let users = users.map(|user| json!({ "id": user.id, "name": user.name, "token": user.token }));
-    Json(json!({ "by": by, "users": users.collect::<Vec<_>>(), "version": env!("CARGO_PKG_VERSION") }))
+    let users = users.iter().map(|user| json!({ "id": user.id, "name": user.name, "token": user.token }));
+    Json(json!({ "by": by, "users": users.collect::<Vec<_>>() }))
 }

@@ -143,3 +143,26 @@ async fn an_audit_that_cannot_be_read_is_no_empty_one() {
     assert_eq!(answer.headers["retry-after"], "10");
     house.end().await;
 }
+
+#[tokio::test]
+async fn an_entry_has_the_names_that_the_server_knows_and_the_newest_can_be_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, audit) = (embedded(folder.path()), folder.path().join("audit.jsonl"));
+    let house = house(&store, &audit);
+    begun(&audit).await;
+    disturb(&house, "minutes", "take-over", "on leave").await;
+    let named = |id: &str, name: &str| {
+        house.user_with_claims(id, json!({ "name": name, "documents": { "*": "force" } }))
+    };
+    let (anna, ben) = (named("anna", "Anna"), named("ben", "Ben"));
+    let grant = anna.post("/api/documents/plans/lock", Value::Null).await.ok();
+    let body = json!({ "fence": grant["fence"], "reason": "a stuck tab" });
+    ben.post("/api/documents/plans/lock/force-release", body).await.ok();
+    entries(&anna, 2).await;
+    let newest = anna.get("/api/audit?newest=true&limit=1").await.ok();
+    let entry = &newest["entries"][0];
+    assert_eq!((newest["entries"].as_array().unwrap().len(), &newest["next"]), (1, &Value::Null));
+    assert_eq!(told(entry), ["force_released", "plans", "anna", "ben", "a stuck tab"]);
+    assert_eq!((&entry["holder_name"], &entry["by_name"]), (&json!("Anna"), &json!("Ben")));
+    house.end().await;
+}
