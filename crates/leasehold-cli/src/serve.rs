@@ -11,7 +11,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use leasehold_core::Ttl;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
-use leasehold_server::{Config, Dev, DevSigner, DevUser, Limits, Server, TlsFiles};
+use leasehold_server::{
+    Config, Dev, DevSigner, DevUser, Limits, PusherApp, PusherSettings, Server, TlsFiles,
+};
 use leasehold_store::{Kind, Opened, StoreUrl};
 use serde_json::json;
 
@@ -41,6 +43,7 @@ pub(crate) struct Args {
 /// Secrets that are not in a file.
 const JWT_SECRET: &str = "LEASEHOLD_JWT_SECRET";
 const TICKET_SECRET: &str = "LEASEHOLD_TICKET_SECRET";
+const PUSHER_SECRET: &str = "LEASEHOLD_PUSHER_SECRET";
 
 pub(crate) fn run(args: Args, out: &Out) -> Result<Ending> {
     let settings = args.settings.with_file(args.config.as_deref())?;
@@ -56,7 +59,12 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
     let entry = Entry::of(keys.as_ref(), dev)?;
     let address = listen::resolve(settings.listen.as_deref().unwrap_or(listen::DEFAULT), entry).await?;
     let door = Door::open(settings, keys, dev, &place)?;
-    let config = Config { dev: door.signer(), ..config(settings, door.auth.clone(), &place)? };
+    let config = Config {
+        dev: door.signer(),
+        pusher: pusher(settings, door.dev.as_ref(), std::env::var_os(PUSHER_SECRET))?,
+        ..config(settings, door.auth.clone(), &place)?
+    };
+    config.check().map_err(|error| WrongUsage(error.to_string()))?;
     let listener = address.bind().await?;
     if std::env::args().any(|arg| has_password(&arg)) {
         tracing::warn!(
@@ -308,6 +316,50 @@ fn tls(settings: &Settings) -> Result<Option<TlsFiles>, WrongUsage> {
 /// The shortest secret that tickets are signed with.
 const SHORTEST_SECRET: usize = 32;
 
+/// The WebSocket door: open when there is a secret, or for the users of `--dev`.
+fn pusher(
+    settings: &Settings,
+    dev: Option<&Dev>,
+    secret: Option<OsString>,
+) -> Result<Option<PusherSettings>> {
+    let given = &settings.pusher;
+    let secret = match (secret.filter(|secret| !secret.is_empty()), &given.secret_file) {
+        (Some(secret), _) => Some(secret.into_encoded_bytes()),
+        (None, Some(file)) => Some(read_secret(file)?),
+        (None, None) => None,
+    };
+    let app = match (secret, dev) {
+        (Some(secret), _) => {
+            let wrong = |_| {
+                WrongUsage("the secret of pusher is not text; make one with `openssl rand -hex 32`".into())
+            };
+            let secret = String::from_utf8(secret).map_err(wrong)?;
+            PusherApp { app_id: "leasehold".into(), key: "leasehold".into(), secret }
+        }
+        (None, Some(dev)) => dev.pusher.clone(),
+        (None, None) if given.key.is_some() || given.app_id.is_some() => {
+            let missing = "pusher.key opens WebSockets only together with a secret";
+            let fix = "set pusher.secret_file or LEASEHOLD_PUSHER_SECRET as well";
+            return Err(WrongUsage(format!("{missing}: {fix}")).into());
+        }
+        (None, None) => return Ok(None),
+    };
+    let mut pusher = PusherSettings::new(app);
+    (pusher.public_channels, pusher.public_documents) = (dev.is_some(), dev.is_some());
+    set(&mut pusher.app.key, given.key.clone());
+    set(&mut pusher.app.app_id, given.app_id.clone());
+    set(&mut pusher.allowed_origins, given.allowed_origins.clone());
+    set(&mut pusher.namespace, given.namespace.clone());
+    set(&mut pusher.skip_sender, given.skip_sender);
+    set(&mut pusher.public_channels, given.public_channels);
+    set(&mut pusher.activity_timeout, given.activity_timeout.map(|span| span.0));
+    set(&mut pusher.sockets, given.sockets);
+    set(&mut pusher.subscriptions, given.subscriptions);
+    set(&mut pusher.message, given.message);
+    set(&mut pusher.messages_per_second, given.messages_per_second);
+    Ok(Some(pusher))
+}
+
 fn ticket_secret(settings: &Settings) -> Result<Option<Vec<u8>>> {
     let secret = match (std::env::var_os(TICKET_SECRET), &settings.ticket_secret_file) {
         (Some(secret), _) if !secret.is_empty() => secret.into_encoded_bytes(),
@@ -367,9 +419,17 @@ fn tell(started: &Started<'_>, out: &Out) {
         out.fact("page", &format!("{url}/"));
     }
     out.fact("API page", &format!("{url}/docs"));
+    if let Some(pusher) = config.pusher.as_ref().filter(|_| !place.has_jobs_only()) {
+        out.fact("WebSockets", &format!("for Pusher clients, with the key {}", pusher.app.key));
+    }
     match &door.dev {
         Some(dev) if place.has_jobs_only() => tell_dev_jobs(url, dev, out),
-        Some(dev) => tell_dev(url, dev, out),
+        Some(dev) => {
+            tell_dev(url, dev, out);
+            if let Some(pusher) = &config.pusher {
+                tell_echo(url, dev, pusher, out);
+            }
+        }
         None => {}
     }
 }
@@ -390,6 +450,22 @@ fn tell_dev(url: &str, dev: &Dev, out: &Out) {
         out.plain(&format!("  export LEASEHOLD_URL={url} LEASEHOLD_TOKEN={}", user.token));
         out.plain(&format!("  {} acquire plan --hold\n", program()));
     }
+}
+
+/// The lines for a web page.
+fn tell_echo(url: &str, dev: &Dev, pusher: &PusherSettings, out: &Out) {
+    let users = dev.users();
+    let Some(DevUser { name: user, token, .. }) = users.first() else { return };
+    let (host, port) = url.rsplit_once(':').unwrap_or_default();
+    let host = host.rsplit('/').next().unwrap_or_default();
+    let key = &pusher.app.key;
+    out.plain(&format!("a web page with Laravel Echo, as {user}:\n"));
+    out.plain(&format!(
+        "  new Echo({{ broadcaster: 'reverb', key: '{key}', wsHost: '{host}', wsPort: {port}, forceTLS: false,\n             \
+         enabledTransports: ['ws'], authEndpoint: '{url}/broadcasting/auth',\n             \
+         bearerToken: '{token}' }})\n    \
+         .private('document.minutes').listen('DocumentLocked', (lock) => console.log(lock));\n"
+    ));
 }
 
 /// The same for a server that has jobs only.
@@ -425,7 +501,7 @@ impl Started<'_> {
         }
         if let (Some(dev), Some(object)) = (&self.door.dev, object.as_object_mut()) {
             object.insert("tokens".into(), json!(dev.tokens));
-            let pusher = &dev.pusher;
+            let pusher = self.config.pusher.as_ref().map_or(&dev.pusher, |pusher| &pusher.app);
             object.insert(
                 "pusher".into(),
                 json!({ "app_id": pusher.app_id, "key": pusher.key, "secret": pusher.secret }),

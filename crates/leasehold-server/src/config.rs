@@ -11,6 +11,7 @@ use leasehold_core::Ttl;
 use crate::auth::Auth;
 use crate::dev::DevSigner;
 use crate::files::ConfigError;
+use crate::pusher::settings::PusherSettings;
 
 /// The settings of a server.
 #[derive(Clone)]
@@ -35,6 +36,8 @@ pub struct Config {
     pub audit: Option<PathBuf>,
     /// Signs tickets for event streams. Servers behind one address need the same secret; random at every start by default.
     pub ticket_secret: Option<Vec<u8>>,
+    /// The WebSocket door for Pusher clients; closed when absent.
+    pub pusher: Option<PusherSettings>,
     /// The limits on requests and connections.
     pub limits: Limits,
     /// The wall clock, for times that are shown and for the expiry of tokens; the machine's except in tests.
@@ -112,6 +115,7 @@ impl Config {
             tls: None,
             audit: None,
             ticket_secret: None,
+            pusher: None,
             limits: Limits::default(),
             wall_clock: Arc::new(leasehold_store::clock::unix_millis),
         }
@@ -120,7 +124,8 @@ impl Config {
     /// Refuses settings that cannot work.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_heartbeat()?;
-        self.cors_origins.iter().try_for_each(|origin| check_origin(origin))?;
+        self.cors_origins.iter().try_for_each(|origin| check_origin("cors_origins", origin))?;
+        self.pusher.as_ref().map_or(Ok(()), PusherSettings::check)?;
         self.limits.check()
     }
 
@@ -160,19 +165,19 @@ const HOUR: Duration = Duration::from_secs(3_600);
 impl Limits {
     /// Checks each limit's range: a limit of zero would refuse every request, an unbounded one could exhaust the memory.
     fn check(&self) -> Result<(), ConfigError> {
-        within("body", self.body, KIB, 64 * MIB)?;
-        within("head", self.head, SMALLEST_HEAD, MIB)?;
-        within("connections", self.connections, 1, MANY)?;
-        within("connections_per_address", self.connections_per_address, 1, MANY)?;
-        within("streams_per_caller", self.streams_per_caller, 1, MANY)?;
-        within("stream_backlog", self.stream_backlog, 1, 64 * KIB)?;
-        span_within("head_time", self.head_time, Duration::from_millis(100))?;
-        span_within("body_time", self.body_time, Duration::from_millis(100))?;
-        span_within("drain", self.drain, Duration::ZERO)
+        within("limits.body", self.body, KIB, 64 * MIB)?;
+        within("limits.head", self.head, SMALLEST_HEAD, MIB)?;
+        within("limits.connections", self.connections, 1, MANY)?;
+        within("limits.connections_per_address", self.connections_per_address, 1, MANY)?;
+        within("limits.streams_per_caller", self.streams_per_caller, 1, MANY)?;
+        within("limits.stream_backlog", self.stream_backlog, 1, 64 * KIB)?;
+        span_within("limits.head_time", self.head_time, Duration::from_millis(100))?;
+        span_within("limits.body_time", self.body_time, Duration::from_millis(100))?;
+        span_within("limits.drain", self.drain, Duration::ZERO)
     }
 }
 
-fn within(name: &str, value: usize, least: usize, most: usize) -> Result<(), ConfigError> {
+pub(crate) fn within(name: &str, value: usize, least: usize, most: usize) -> Result<(), ConfigError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
@@ -190,7 +195,7 @@ fn span_within(name: &str, value: Duration, least: Duration) -> Result<(), Confi
 fn out_of_range(name: &str, value: &str, range: &str) -> ConfigError {
     let rule = format!("it must be between {range}");
     ConfigError::new(
-        format!("limits.{name} {value}"),
+        format!("{name} {value}"),
         rule,
         "choose a value in this range, or leave it out for the default",
     )
@@ -198,10 +203,10 @@ fn out_of_range(name: &str, value: &str, range: &str) -> ConfigError {
 
 /// An origin is compared byte by byte with what browsers send: scheme and host in lower case, a port only if it is not the
 /// default one, and nothing after it.
-fn check_origin(origin: &str) -> Result<(), ConfigError> {
+pub(crate) fn check_origin(setting: &str, origin: &str) -> Result<(), ConfigError> {
     let wrong = |rule: &str| {
         let fix = "write it like https://app.example.com or http://localhost:5173, or * for all";
-        Err(ConfigError::new(format!("cors_origins {origin:?}"), rule, fix))
+        Err(ConfigError::new(format!("{setting} {origin:?}"), rule, fix))
     };
     if origin == "*" {
         return Ok(());

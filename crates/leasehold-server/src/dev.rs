@@ -16,6 +16,7 @@ use sha2::Sha256;
 
 use crate::auth::{Auth, Jwt, JwtOptions, KeySource, Subject, mint};
 use crate::files::{self, ConfigError};
+use crate::pusher::settings::PusherApp;
 
 /// What `--dev` generates.
 pub struct Dev {
@@ -154,18 +155,8 @@ fn derived(secret: &str, purpose: &str) -> String {
     hex(&mac.finalize().into_bytes())
 }
 
-/// The credentials of a Pusher application.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PusherApp {
-    /// The application's id.
-    pub app_id: String,
-    /// The public key, which clients connect with.
-    pub key: String,
-    /// The secret that signs channels.
-    pub secret: String,
-}
-
 impl PusherApp {
+    /// The credentials that belong to the secret of `--dev`.
     fn of(secret: &str) -> Self {
         let derived = |purpose: &str, digits: usize| derived(secret, purpose).chars().take(digits).collect();
         Self {
@@ -173,12 +164,6 @@ impl PusherApp {
             key: derived("Pusher key", 20),
             secret: derived("Pusher secret", 40),
         }
-    }
-}
-
-impl fmt::Debug for PusherApp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PusherApp {{ app_id: {:?}, key: {:?}, secret: (hidden) }}", self.app_id, self.key)
     }
 }
 

@@ -21,6 +21,8 @@ mod metrics;
 mod nodes;
 mod openapi;
 mod page;
+mod presence;
+mod pusher;
 mod rates;
 mod routes;
 mod server_lease;
@@ -52,14 +54,16 @@ use utoipa_axum::routes;
 
 pub use audit::Audit;
 pub use config::{Config, Limits, TlsFiles, WallClock};
-pub use dev::{Dev, DevSigner, DevUser, PusherApp};
+pub use dev::{Dev, DevSigner, DevUser};
 pub use files::ConfigError;
+pub use pusher::settings::{PusherApp, PusherSettings};
 
 use audit::Audit as AuditLog;
 use error::{Code, Failure};
 use hub::Hub;
 use metrics::Metrics;
 use nodes::{Nodes, TakePart};
+use pusher::Pusher;
 use rates::{Rates, Streams, Who};
 use surround::Surround;
 use tickets::Tickets;
@@ -93,6 +97,8 @@ struct App {
     tickets: Tickets,
     rates: Rates,
     streams: Streams,
+    /// The WebSocket door, if it is open.
+    pusher: Option<Arc<Pusher>>,
     metrics: Metrics,
     audit: Option<Arc<AuditLog>>,
     openapi: String,
@@ -167,7 +173,10 @@ impl Server {
         let audit = config.audit.as_deref().map(AuditLog::open).transpose()?;
         let document = openapi::finish(&api(doors).into_openapi());
         let (nodes, take_part) = Nodes::new();
+        let tasks = TaskTracker::new();
+        let pusher = config.pusher.clone().filter(|_| doors == Doors::All);
         let app = Arc::new(App {
+            pusher: pusher.map(|settings| Arc::new(Pusher::new(settings, nodes.clone(), tasks.clone()))),
             nodes,
             hub: Arc::new(Hub::new(config.limits.stream_backlog)),
             tickets: Tickets::new(config.ticket_secret.clone().map_or_else(random_secret, Ok)?),
@@ -182,9 +191,11 @@ impl Server {
             audit,
             stop,
         });
-        let tasks = TaskTracker::new();
         if let Some(store) = &app.whole {
             follow(&app, store, take_part, &tasks);
+        }
+        if let Some(pusher) = &app.pusher {
+            pusher.start(&app, &app.stop);
         }
         tasks.close();
         Ok(Self { app, tasks })
@@ -220,6 +231,7 @@ impl Server {
             .route("/openapi.json", axum::routing::get(routes::service::openapi))
             .route("/docs", axum::routing::get(routes::service::docs))
             .merge(page::routes(doors))
+            .merge(sockets_api(doors))
             .fallback(async move |uri: axum::http::Uri| doors.no_such_address(uri.path()))
             // One layer of layers: the router boxes each that it is given, for every request.
             .layer(
@@ -293,7 +305,7 @@ fn api(doors: Doors) -> OpenApiRouter<Arc<App>> {
 }
 
 fn documents_api() -> OpenApiRouter<Arc<App>> {
-    use routes::{events, handover, lists, locks};
+    use routes::{events, handover, lists, locks, presence};
     OpenApiRouter::new()
         .routes(routes!(locks::acquire, locks::renew, locks::release, locks::look))
         .routes(routes!(locks::soft_release))
@@ -305,6 +317,7 @@ fn documents_api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(handover::request, handover::withdraw))
         .routes(routes!(handover::told))
         .routes(routes!(handover::answer))
+        .routes(routes!(presence::presence))
         .routes(routes!(lists::documents))
         .routes(routes!(lists::audit))
         .routes(routes!(events::ticket))
@@ -329,6 +342,29 @@ fn leases_api() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(leases::acquire, leases::renew, leases::release, leases::look))
         .routes(routes!(leases::cancel))
+}
+
+/// The Pusher protocol, which describes itself elsewhere.
+fn sockets_api(doors: Doors) -> Router<Arc<App>> {
+    use axum::routing::{any, get, post};
+    use routes::{broadcast, sockets};
+    match doors {
+        Doors::All => Router::new()
+            .route("/app/{key}", any(sockets::connect))
+            .route("/broadcasting/auth", post(sockets::authorize))
+            .route("/pusher/auth", post(sockets::authorize))
+            .route("/apps/{id}/events", post(broadcast::trigger))
+            .route(
+                "/apps/{id}/batch_events",
+                post(broadcast::trigger_batch).layer(DefaultBodyLimit::max(broadcast::LONGEST_BATCH)),
+            )
+            .route("/apps/{id}/channels", get(broadcast::channels))
+            .route("/apps/{id}/channels/{channel}", get(broadcast::channel))
+            .route("/apps/{id}/channels/{channel}/users", get(broadcast::users))
+            .route("/apps/{id}/users/{user}/terminate_connections", post(broadcast::terminate))
+            .route("/up", get(broadcast::up)),
+        Doors::Jobs => Router::new(),
+    }
 }
 
 fn service_api() -> OpenApiRouter<Arc<App>> {
@@ -356,6 +392,9 @@ fn cors(config: &Config) -> Option<CorsLayer> {
                 "last-event-id",
                 "if-none-match",
                 "accept-language",
+                "x-csrf-token",
+                "x-requested-with",
+                "x-socket-id",
             ]
             .map(HeaderName::from_static),
         )

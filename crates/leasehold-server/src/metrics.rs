@@ -34,6 +34,7 @@ const CONNECTIONS_OPEN: &str = "leasehold_connections_open";
 const CONNECTIONS_REFUSED: &str = "leasehold_connections_refused_total";
 const CONNECTIONS_CUT: &str = "leasehold_connections_cut_total";
 const STREAMS_OPEN: &str = "leasehold_streams_open";
+const SOCKETS_OPEN: &str = "leasehold_sockets_open";
 const STREAMS_ENDED: &str = "leasehold_streams_ended_total";
 
 const RATE_LIMITED: &str = "leasehold_rate_limited_total";
@@ -47,7 +48,7 @@ const BUILD_INFO: &str = "leasehold_build_info";
 const JOBS_ONLY: &str = "leasehold_jobs_only";
 
 /// Every metric with its description. `docs/operations.md` has the same table.
-const ALL: [(&str, &str); 27] = [
+const ALL: [(&str, &str); 28] = [
     (REQUESTS, "Requests answered, by route, method and status."),
     (REQUEST_SECONDS, "Time until the head of an answer was ready, by route and method."),
     (GRANTED, "Leases granted, as the store's events tell."),
@@ -65,6 +66,7 @@ const ALL: [(&str, &str); 27] = [
     (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by limit."),
     (CONNECTIONS_CUT, "Connections closed because the peer was too slow or failed, by reason."),
     (STREAMS_OPEN, "Event streams open now."),
+    (SOCKETS_OPEN, "WebSockets open now."),
     (STREAMS_ENDED, "Event streams that the server ended, by reason."),
     (RATE_LIMITED, "Requests refused because their caller makes too many."),
     (AUTH_FAILURES, "Requests whose token or ticket was refused."),
@@ -132,6 +134,7 @@ struct Handles {
     refused_in_all: IntCounter,
     cut: [IntCounter; 4],
     streams_open: IntGauge,
+    sockets_open: IntGauge,
     streams_ended: [IntCounter; 3],
     rate_limited: IntCounter,
     auth_failures: IntCounter,
@@ -301,6 +304,14 @@ impl Metrics {
     pub(crate) fn stream_closed(&self) {
         self.0.streams_open.dec();
     }
+
+    pub(crate) fn socket_opened(&self) {
+        self.0.sockets_open.inc();
+    }
+
+    pub(crate) fn socket_closed(&self) {
+        self.0.sockets_open.dec();
+    }
 }
 
 impl Default for Metrics {
@@ -368,6 +379,7 @@ impl Handles {
             refused_in_all: refused.with_label_values(&["in_all"]),
             cut: CUTS.map(|reason| cut.with_label_values(&[reason])),
             streams_open: open(STREAMS_OPEN)?,
+            sockets_open: open(SOCKETS_OPEN)?,
             streams_ended: StreamEnd::ALL.map(|reason| streams_ended.with_label_values(&[reason.as_str()])),
             rate_limited: plain(RATE_LIMITED)?,
             auth_failures: plain(AUTH_FAILURES)?,

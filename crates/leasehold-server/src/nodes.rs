@@ -63,7 +63,7 @@ impl NodeId {
         Ok(Self(u64::from_be_bytes(bytes)))
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let is_id = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_id.then(|| u64::from_str_radix(text, 16).ok().map(Self)).flatten()
     }
@@ -155,7 +155,6 @@ impl Nodes {
 
     /// Sends a message to all other servers. It never waits, and does nothing where there are no others. A message longer
     /// than [`LONGEST_MESSAGE`] is dropped.
-    #[allow(dead_code, reason = "presence and client events are sent with it")]
     pub(crate) fn send(&self, message: Bytes) {
         if self.0.lock().members.is_empty() {
             return;
@@ -173,7 +172,6 @@ impl Nodes {
     }
 
     /// What comes from the other servers from now on, beginning with a [`NodeEvent::Joined`] for each that is there.
-    #[allow(dead_code, reason = "presence and client events are received with it")]
     pub(crate) fn subscribe(&self) -> NodeEvents {
         let mut events = NodeEvents {
             nodes: self.clone(),
@@ -222,7 +220,6 @@ pub(crate) struct NodeEvents {
     pending: VecDeque<FromNode>,
 }
 
-#[allow(dead_code, reason = "presence and client events are received with it")]
 impl NodeEvents {
     /// The next event; never, where there are no other servers. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> FromNode {

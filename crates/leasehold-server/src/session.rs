@@ -11,7 +11,8 @@ use axum::http::request::Parts;
 use leasehold_core::lease::{Bid, Claim};
 use leasehold_core::wire::Secret;
 use leasehold_core::wire::jobs::JSON_REFUSED;
-use leasehold_core::{Fence, JobId, LeaseId, LeaseName, RoomId, TabId};
+use leasehold_core::{Command, Fence, JobId, LeaseId, LeaseName, RoomId, TabId};
+use leasehold_store::Applied;
 use serde::de::DeserializeOwned;
 
 use crate::App;
@@ -19,6 +20,7 @@ use crate::accept::ClientAddress;
 use crate::auth::Auth;
 use crate::caller::{Caller, Level};
 use crate::error::{Code, Failure};
+use crate::pusher::SocketId;
 use crate::rates::Who;
 
 /// An authenticated caller, and what its headers say about the lease.
@@ -26,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) caller: Arc<Caller>,
     lease_id: Option<LeaseId>,
     tab: Option<TabId>,
+    /// The page's socket, if it is not to get the events of its own calls.
+    socket: Option<SocketId>,
 }
 
 impl FromRequestParts<Arc<App>> for Session {
@@ -36,8 +40,15 @@ impl FromRequestParts<Arc<App>> for Session {
         app.slow_down(Who::Caller(caller.subject.as_str()))?;
         let lease_id = header(&parts.headers, "lease-id")?.map(LeaseId::parse).transpose()?;
         let tab = header(&parts.headers, "x-tab-id")?.map(TabId::parse_optional).transpose()?.flatten();
-        Ok(Self { caller, lease_id, tab })
+        let socket = own_socket(app, &parts.headers);
+        Ok(Self { caller, lease_id, tab, socket })
     }
+}
+
+/// The socket that `X-Socket-ID` names, where a setting asks for it.
+fn own_socket(app: &App, headers: &HeaderMap) -> Option<SocketId> {
+    app.pusher.as_ref().filter(|pusher| pusher.settings.skip_sender)?;
+    headers.get("x-socket-id").and_then(|id| id.to_str().ok()).and_then(SocketId::parse)
 }
 
 /// The caller of the token, or what is wrong with it. Failed attempts are limited by address.
@@ -115,10 +126,28 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Fai
     }
 }
 
+impl App {
+    /// Applies a command of a caller, whose own page may not get the events of it.
+    pub(crate) async fn apply_by(
+        &self,
+        session: &Session,
+        room: &RoomId,
+        command: Command,
+    ) -> Result<Applied, Failure> {
+        let Some((pusher, socket)) = self.pusher.as_ref().zip(session.socket) else {
+            return self.apply(room, command).await;
+        };
+        let quiet = pusher.leave_out(room, &session.caller.subject, socket);
+        let applied = self.apply(room, command).await?;
+        quiet.decided(applied.position);
+        Ok(applied)
+    }
+}
+
 impl Session {
     /// The session of a caller whose request says nothing about a lease.
     pub(crate) fn new(caller: Arc<Caller>) -> Self {
-        Self { caller, lease_id: None, tab: None }
+        Self { caller, lease_id: None, tab: None, socket: None }
     }
 
     /// The document, if the caller may know of it and do this much with it.
@@ -248,7 +277,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for BeaconBody<T> {
     }
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
@@ -258,7 +287,7 @@ fn not_json() -> Failure {
     Failure::new(Code::UnsupportedMediaType).because_of("send it with Content-Type: application/json")
 }
 
-async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
+pub(crate) async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
     if request.body().is_end_stream() {
         return Ok(Bytes::new());
     }

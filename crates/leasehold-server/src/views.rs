@@ -210,6 +210,17 @@ fn other_party(kind: &EventKind) -> Option<&Owner> {
     }
 }
 
+/// The current state of a locked document, as the event of its grant.
+pub(crate) fn locked_event(room: &RoomId, seq: u64, lease: &Lease, now: StoreTime) -> DocumentEvent {
+    let (owner, kind) = (lease.owner.clone(), granted_kind(lease));
+    let event = Event { key: room.key().clone(), seq, at: now, fence: lease.fence, owner, kind };
+    document_event(room, &event, |_| Some(shown_name(&lease.owner, &lease.meta)))
+}
+
+fn granted_kind(lease: &Lease) -> EventKind {
+    EventKind::Granted { expires_at: lease.expires_at, meta: lease.meta.clone() }
+}
+
 fn tell(view: &mut DocumentEvent, event: &Event) {
     let in_ms = |time: &StoreTime| Some(whole_millis(time.since(event.at)));
     match &event.kind {

@@ -19,7 +19,7 @@ use crate::{fuzz_api, mutants, sim, web};
 const CASES: &str = "5000";
 
 /// Parts of the names of the tests that are worth repeating.
-const WORTH_REPEATING: [&str; 4] = ["differential", "killed", "paused", "racing"];
+const WORTH_REPEATING: [&str; 5] = ["differential", "fuzzed", "killed", "paused", "racing"];
 
 /// How often a log is told that nothing is stuck: some of the tests take minutes and say nothing meanwhile.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(60);

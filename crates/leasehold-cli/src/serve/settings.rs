@@ -108,6 +108,7 @@ settings! {
         log_format: LogFormat,
         => jwt: Jwt,
         => tls: Tls,
+        => pusher: Pusher,
         => limits: Limits,
     }
 }
@@ -147,6 +148,49 @@ settings! {
         /// The private key of the certificate, as PEM.
         #[arg(long = "tls-key", value_name = "FILE", env = "LEASEHOLD_TLS_KEY")]
         key: PathBuf,
+    }
+}
+
+settings! {
+    /// WebSockets for pages with Laravel Echo or pusher-js. They are open when there is a secret.
+    #[command(next_help_heading = "WebSockets (the Pusher protocol)")]
+    Pusher {
+        /// The secret that signs channels, in a file (or itself in LEASEHOLD_PUSHER_SECRET) [default: no WebSockets]
+        #[arg(id = "pusher_secret_file", long = "pusher-secret-file", value_name = "FILE", env = "LEASEHOLD_PUSHER_SECRET_FILE")]
+        secret_file: PathBuf,
+        /// The public key that pages connect with [default: leasehold]
+        #[arg(id = "pusher_key", long = "pusher-key", value_name = "NAME", env = "LEASEHOLD_PUSHER_KEY")]
+        key: String,
+        /// The id of the application [default: leasehold]
+        #[arg(id = "pusher_app_id", long = "pusher-app-id", value_name = "NAME", env = "LEASEHOLD_PUSHER_APP_ID")]
+        app_id: String,
+        /// Which web origins may connect, separated by commas [default: all]
+        #[arg(id = "pusher_allowed_origins", long = "pusher-allowed-origins", value_name = "ORIGINS", env = "LEASEHOLD_PUSHER_ALLOWED_ORIGINS", value_delimiter = ',')]
+        allowed_origins: Vec<String>,
+        /// What comes before the names of events; empty for bare names [default: App\Events]
+        #[arg(id = "pusher_namespace", long = "pusher-namespace", value_name = "NAME", env = "LEASEHOLD_PUSHER_NAMESPACE")]
+        namespace: String,
+        /// Whether the socket named by X-Socket-ID of a call does not get the event of that call [default: false]
+        #[arg(id = "pusher_skip_sender", long = "pusher-skip-sender", value_name = "BOOL", env = "LEASEHOLD_PUSHER_SKIP_SENDER")]
+        skip_sender: bool,
+        /// Whether the application has public channels of its own [default: false]
+        #[arg(id = "pusher_public_channels", long = "pusher-public-channels", value_name = "BOOL", env = "LEASEHOLD_PUSHER_PUBLIC_CHANNELS")]
+        public_channels: bool,
+        /// After how much silence a client sends a ping [default: 30s]
+        #[arg(id = "pusher_activity_timeout", long = "pusher-activity-timeout", value_name = "DURATION", env = "LEASEHOLD_PUSHER_ACTIVITY_TIMEOUT")]
+        activity_timeout: Span,
+        /// How many sockets there may be [default: 12000]
+        #[arg(id = "pusher_sockets", long = "pusher-sockets", value_name = "N", env = "LEASEHOLD_PUSHER_SOCKETS")]
+        sockets: usize,
+        /// How many subscriptions a socket may have [default: 200]
+        #[arg(id = "pusher_subscriptions", long = "pusher-subscriptions", value_name = "N", env = "LEASEHOLD_PUSHER_SUBSCRIPTIONS")]
+        subscriptions: usize,
+        /// The longest message of a client [default: 10240]
+        #[arg(id = "pusher_message", long = "pusher-message", value_name = "BYTES", env = "LEASEHOLD_PUSHER_MESSAGE")]
+        message: usize,
+        /// How many messages a second a client may send [default: 50]
+        #[arg(id = "pusher_messages_per_second", long = "pusher-messages-per-second", value_name = "N", env = "LEASEHOLD_PUSHER_MESSAGES_PER_SECOND")]
+        messages_per_second: u32,
     }
 }
 
@@ -330,7 +374,8 @@ mod tests {
 
     /// Every setting, as it stands in a file: `ttl`, or `limits.body`.
     fn all_names() -> Vec<String> {
-        let sections = [("jwt", Jwt::NAMES), ("tls", Tls::NAMES), ("limits", Limits::NAMES)];
+        let sections =
+            [("jwt", Jwt::NAMES), ("tls", Tls::NAMES), ("pusher", Pusher::NAMES), ("limits", Limits::NAMES)];
         let inner = sections
             .iter()
             .flat_map(|(section, names)| names.iter().map(move |name| format!("{section}.{name}")));

@@ -176,6 +176,18 @@ pub struct DocumentPage {
     pub next: Option<String>,
 }
 
+/// Who is at a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(ToSchema))]
+pub struct DocumentPresence {
+    /// Who holds the lock: one, or nobody.
+    pub editing: Vec<Holder>,
+    /// Who has requested it: one, or nobody.
+    pub asking: Vec<Holder>,
+    /// Who else has the document open, in the order of their ids.
+    pub looking: Vec<Holder>,
+}
+
 /// The answer to a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]

@@ -73,7 +73,7 @@ fn redeem(app: &App, ticket: &str, parts: &Parts) -> Result<Caller, Failure> {
 
 /// Calls accept a token for a few seconds after it has expired, because clocks differ. A stream ends exactly with its
 /// token, so it must not begin after it either.
-fn not_expired(app: &App, caller: &Caller) -> Result<(), Failure> {
+pub(super) fn not_expired(app: &App, caller: &Caller) -> Result<(), Failure> {
     match caller.left((app.config.wall_clock)()) {
         Some(Duration::ZERO) => {
             app.metrics.auth_failed();

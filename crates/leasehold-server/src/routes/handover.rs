@@ -52,7 +52,7 @@ pub(crate) async fn request(
         countdown,
         patience: seconds(body.patience_seconds)?,
     };
-    let applied = app.apply(&room, command).await?;
+    let applied = app.apply_by(&session, &room, command).await?;
     let moment = Moment::new(&app, applied.now);
     match applied.outcome {
         Outcome::Requested { held, request } => {
@@ -86,7 +86,7 @@ pub(crate) async fn withdraw(
         return Err(Failure::invalid("send the lease id of the request in the header Lease-Id"));
     };
     let owner = session.caller.subject.clone();
-    let applied = app.apply(&room, Command::Withdraw { lease_id, owner }).await?;
+    let applied = app.apply_by(&session, &room, Command::Withdraw { lease_id, owner }).await?;
     match applied.outcome {
         Outcome::Withdrawn => Ok(StatusCode::NO_CONTENT),
         _ => Err(refused(&app, &session, applied)),
@@ -111,7 +111,7 @@ pub(crate) async fn told(
 ) -> Result<Json<Told>, Failure> {
     let room = session.document(&room, Level::Lock)?;
     let command = Command::HandoverTold { claim: session.claim(), request: body.request };
-    let applied = app.apply(&room, command).await?;
+    let applied = app.apply_by(&session, &room, command).await?;
     match applied.outcome {
         Outcome::Told { ends_at } => Ok(Json(Told { ends_in_ms: whole_millis(ends_at.since(applied.now)) })),
         _ => Err(not_held(&app, &session, applied)),
@@ -135,7 +135,7 @@ pub(crate) async fn answer(
     let room = session.document(&room, Level::Lock)?;
     let AnswerBody { request, hand_over } = body;
     let command = Command::AnswerHandover { claim: session.claim(), request, hand_over };
-    let applied = app.apply(&room, command).await?;
+    let applied = app.apply_by(&session, &room, command).await?;
     match applied.outcome {
         Outcome::HandedOver { to, meta } => {
             Ok(Json(Answered { handed_over: true, holder: views::holder(&to, &meta) }))

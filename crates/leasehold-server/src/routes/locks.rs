@@ -49,7 +49,7 @@ pub(crate) async fn acquire(
         Some(lease_id) => Command::Acquire(session.bid(&app, lease_id)?),
         None => Command::AcquireInTab(session.bid(&app, new_lease_id()?)?),
     };
-    let applied = app.apply(&room, command).await?;
+    let applied = app.apply_by(&session, &room, command).await?;
     granted(&app, &session, applied)
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn release(
     Path(room): Path<String>,
 ) -> Result<StatusCode, Failure> {
     let room = session.document(&room, Level::Lock)?;
-    let applied = app.apply(&room, Command::Release(session.claim())).await?;
+    let applied = app.apply_by(&session, &room, Command::Release(session.claim())).await?;
     match applied.outcome {
         Outcome::Released => Ok(StatusCode::NO_CONTENT),
         _ => Err(not_held(&app, &session, applied)),
@@ -194,7 +194,8 @@ pub(crate) async fn resume(
     let next = body.next_lease_id.map(|next| LeaseId::parse(&next.0)).transpose()?;
     // The old one may have been copied along with the page: it is never the next one, even if the caller says so.
     let next = next.filter(|next| *next != lease_id).map_or_else(new_lease_id, Ok)?;
-    let applied = app.apply(&room, Command::Resume { claim: session.claim_to(lease_id), next }).await?;
+    let applied =
+        app.apply_by(&session, &room, Command::Resume { claim: session.claim_to(lease_id), next }).await?;
     match applied.outcome {
         Outcome::Granted { .. } => granted(&app, &session, applied),
         _ => Err(not_held(&app, &session, applied)),
@@ -225,7 +226,7 @@ pub(crate) async fn take_over(
         Some(lease_id) => Command::TakeOver { seen, bid: session.bid(&app, lease_id)?, reason, right },
         None => Command::TakeOverInTab { seen, bid: session.bid(&app, new_lease_id()?)?, reason, right },
     };
-    let applied = app.apply(&room, command).await?;
+    let applied = app.apply_by(&session, &room, command).await?;
     match &applied.outcome {
         Outcome::Held(held) if !may_force && held.by != session.caller.subject => {
             let detail = "taking another's lock needs force on the document";
@@ -256,7 +257,7 @@ pub(crate) async fn force_release(
     let by = session.caller.subject.clone();
     // No event carries the name of a caller who ends a lock and does not get it.
     app.hub.learn_name(&by, &session.caller.name);
-    let applied = app.apply(&room, Command::ForceRelease { seen, by, reason }).await?;
+    let applied = app.apply_by(&session, &room, Command::ForceRelease { seen, by, reason }).await?;
     match applied.outcome {
         Outcome::Released => Ok(StatusCode::NO_CONTENT),
         Outcome::Lost { .. } => Err(Failure::new(Code::LockNotFound)),

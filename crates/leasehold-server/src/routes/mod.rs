@@ -4,13 +4,16 @@
 // The macro that describes a route names its types in full.
 #![allow(unused_qualifications)]
 
+pub(crate) mod broadcast;
 pub(crate) mod events;
 pub(crate) mod handover;
 pub(crate) mod jobs;
 pub(crate) mod leases;
 pub(crate) mod lists;
 pub(crate) mod locks;
+pub(crate) mod presence;
 pub(crate) mod service;
+pub(crate) mod sockets;
 
 use std::time::Duration;
 

@@ -55,6 +55,7 @@ impl House {
         let start = Instant::now();
         let mut config = Config::new(auth());
         config.wall_clock = Arc::new(move || NOON + u64::try_from(start.elapsed().as_millis()).unwrap());
+        config.pusher = Some(crate::socket_page::settings());
         change(&mut config);
         let server = Server::start(store.clone(), config).unwrap();
         Self { router: server.router(), server, store }

@@ -12,6 +12,8 @@ mod matrix;
 mod openapi;
 mod ownership;
 mod page;
+mod socket_page;
+mod sockets;
 mod stores;
 mod streams;
 mod timelines;

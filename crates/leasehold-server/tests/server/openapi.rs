@@ -24,6 +24,7 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
         "GET /api/documents",
         "GET /api/documents/{roomId}/events",
         "GET /api/documents/{roomId}/lock",
+        "GET /api/documents/{roomId}/presence",
         "GET /api/events",
         "GET /api/jobs/{collection}/{id}",
         "GET /api/leases/{name}",

@@ -243,7 +243,7 @@ fn bearer_for(seconds: u64) -> String {
 }
 
 /// Tokens are checked against the real clock: here the wall clock of the server must be today's.
-fn wall_clock_of_today() -> leasehold_server::WallClock {
+pub fn wall_clock_of_today() -> leasehold_server::WallClock {
     let (today, start) = (leasehold_store::clock::unix_millis(), Instant::now());
     std::sync::Arc::new(move || today + u64::try_from(start.elapsed().as_millis()).unwrap())
 }

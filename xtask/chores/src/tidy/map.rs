@@ -70,7 +70,7 @@ pub(super) fn one_retry_policy(files: &[File]) -> Vec<String> {
 }
 
 /// Where shapes of JSON, files and queries may be declared. Everything else takes and gives types of these files.
-const SERDE: [&str; 13] = [
+const SERDE: [&str; 17] = [
     "crates/leasehold-core/src/json.rs",
     "crates/leasehold-core/src/wire",
     "crates/leasehold-project-rules/src/wire",
@@ -79,8 +79,12 @@ const SERDE: [&str; 13] = [
     "crates/leasehold-project/src/request.rs",
     "crates/leasehold-server/src/audit.rs",
     "crates/leasehold-server/src/tickets.rs",
+    "crates/leasehold-server/src/pusher/between.rs",
+    "crates/leasehold-server/src/pusher/message.rs",
+    "crates/leasehold-server/src/routes/broadcast.rs",
     "crates/leasehold-server/src/routes/events.rs",
     "crates/leasehold-server/src/routes/lists.rs",
+    "crates/leasehold-server/src/routes/sockets.rs",
     "crates/leasehold-cli/src/job.rs",
     "crates/leasehold-cli/src/logs.rs",
     "crates/leasehold-cli/src/serve/settings.rs",
@@ -171,7 +175,7 @@ const ROUTES: &str = "crates/leasehold-server/src/routes/";
 
 /// How a route reads a record, and how it changes one.
 const READS: [&str; 3] = [concat!(".rea", "d("), concat!(".loo", "k("), concat!("JobCommand::Loo", "k")];
-const CHANGES: [&str; 2] = [concat!(".appl", "y("), concat!(".apply_jo", "b(")];
+const CHANGES: [&str; 3] = [concat!(".appl", "y("), concat!(".apply_b", "y("), concat!(".apply_jo", "b(")];
 
 /// Whose lease a command is about is decided in the store: a route that reads a record and then changes it would decide on
 /// what was there before.
