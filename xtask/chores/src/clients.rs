@@ -18,7 +18,7 @@ const FIRESTORE_FOR_NODE: &str = "@google-cloud/firestore@7.11.6";
 pub fn stage(workspace: &Workspace) -> Result<Report> {
     let program = tools::leasehold(workspace)?;
     let mut report = services::ensure()?;
-    for client in [python(workspace)?, node(workspace)?] {
+    for client in [python(workspace)?, node(workspace)?, echo()] {
         report.add(&client.test(workspace, &program)?);
     }
     report.add(&web::types(workspace, "clients/node/test")?);
@@ -63,9 +63,21 @@ fn node(workspace: &Workspace) -> Result<Client> {
     Ok(Client { language: "Node", probe, needs: "node, 18 or newer", tests, count: count_tap })
 }
 
+/// The clients of the WebSocket door, which are not ours: pusher-js, Laravel Echo and npm's `pusher`, and a page with them.
+fn echo() -> Client {
+    // It installs them first. `npm ci` refuses a lock file without the optional packages of other systems.
+    let install = "npm install --silent --no-audit --no-fund --ignore-scripts";
+    let mut probe = Command::new("sh");
+    probe.args(["-c", &format!("cd clients/echo && {install}")]);
+    let mut tests = Command::new("node");
+    tests.args(["--test", "--test-reporter=tap"]);
+    tests.args(["echo", "guide"].map(|name| format!("clients/echo/test/{name}.test.js")));
+    Client { language: "Echo", probe, needs: "pusher-js and laravel-echo from npm", tests, count: count_tap }
+}
+
 impl Client {
     fn test(mut self, workspace: &Workspace, program: &std::path::Path) -> Result<Report> {
-        if !tools::works(&mut self.probe) {
+        if !tools::works(self.probe.current_dir(&workspace.root)) {
             let what = format!("the {} client", self.language);
             return Ok(Report::skip(&what, &format!("it needs {}, which is not here", self.needs)));
         }
