@@ -113,6 +113,10 @@ impl JobStore for Faulty {
         let (store, key) = (self.store.clone(), key.clone());
         meet(fault, async move { store.apply_job(&key, command).await }).await
     }
+
+    fn counts_from_1970(&self) -> bool {
+        self.store.counts_from_1970()
+    }
 }
 
 #[async_trait]

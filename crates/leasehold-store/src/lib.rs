@@ -84,6 +84,11 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// The same as [`JobStore::apply`] for a job: its lease and what is kept about it change together, or not at all.
     async fn apply_job(&self, key: &Key, command: JobCommand) -> Result<JobApplied>;
+
+    /// Whether the store's clock counts the milliseconds since 1970, so that its times can be shown to people as they are.
+    fn counts_from_1970(&self) -> bool {
+        false
+    }
 }
 
 /// The upper level: a store that knows all of its keys.

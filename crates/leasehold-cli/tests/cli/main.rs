@@ -13,6 +13,8 @@ mod hardness;
 mod help;
 mod jobs;
 mod local;
+#[cfg(target_os = "linux")]
+mod nodes;
 mod project;
 #[cfg(target_os = "linux")]
 mod run;

@@ -29,7 +29,7 @@ use crate::views::{self, Moment};
 
 /// How long a call waits for the store. A caller that waits longer loses its lock meanwhile, or keeps a connection that
 /// others need.
-const STORE_TIME: Duration = Duration::from_secs(10);
+const STORE_TIME: Duration = Duration::from_millis(4_750);
 
 impl App {
     pub(crate) async fn apply(&self, room: &RoomId, command: Command) -> Result<Applied, Failure> {
@@ -46,7 +46,7 @@ impl App {
         answer: impl Future<Output = leasehold_store::Result<T>>,
     ) -> Result<T, Failure> {
         let late = |_| {
-            let what = format!("no answer within {} s", STORE_TIME.as_secs());
+            let what = format!("no answer within {} ms", STORE_TIME.as_millis());
             Err(leasehold_store::Error::Unavailable { what, retry: Retry::Unknown })
         };
         tokio::time::timeout(STORE_TIME, answer).await.unwrap_or_else(late).map_err(|error| {

@@ -278,4 +278,8 @@ impl JobStore for Firestore {
             self.apply(key, Command::Settle).await?;
         }
     }
+
+    fn counts_from_1970(&self) -> bool {
+        true
+    }
 }

@@ -18,21 +18,21 @@ use crate::{Error, Result, Retry};
 pub(super) const CONNECTIONS: usize = 16;
 
 /// How long a command waits for a connection.
-pub(super) const WAIT: Duration = Duration::from_secs(5);
+pub(super) const WAIT: Duration = Duration::from_secs(4);
 
 /// How long a trip may take. The server gives up earlier by itself, so that this is for a server that is not there.
-const TRIP: Duration = Duration::from_secs(8);
+const TRIP: Duration = Duration::from_millis(4_500);
 
 /// Begins a transaction that writes. Every statement in it sees what was committed before that statement began. Nobody
 /// waits for long: neither this process for a lock, nor the others for this process. And it is durable when it is
 /// committed, even if the database was told to be quick rather than careful. Its statements are short, and compiling one
 /// would take a hundred times as long as running it.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
-    SET LOCAL statement_timeout = 5000; SET LOCAL jit = off; SET LOCAL idle_in_transaction_session_timeout = 2000; \
+    SET LOCAL statement_timeout = 4000; SET LOCAL jit = off; SET LOCAL idle_in_transaction_session_timeout = 2000; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';";
 
 /// Begins a transaction that looks at one moment of the database.
-const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 5000; SET LOCAL jit = off;";
+const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 4000; SET LOCAL jit = off;";
 
 /// A value for a statement, with its type: the server need not be asked for it.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -68,7 +68,16 @@ pub(super) async fn timely<T>(
     answer: impl Future<Output = TroubleResult<T>>,
     phase: Phase,
 ) -> TroubleResult<T> {
-    tokio::time::timeout(TRIP, answer).await.unwrap_or_else(|_| Err(Trouble::late(phase)))
+    within(TRIP, answer, phase).await
+}
+
+/// The same for what may take another time.
+pub(super) async fn within<T>(
+    time: Duration,
+    answer: impl Future<Output = TroubleResult<T>>,
+    phase: Phase,
+) -> TroubleResult<T> {
+    tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Trouble::late(phase)))
 }
 
 /// Looks at one moment of the database: one trip.

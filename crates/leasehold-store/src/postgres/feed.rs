@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use leasehold_core::{Position, Retries, RetryPolicy};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
@@ -37,6 +37,9 @@ const POLL_WHILE_LISTENING: Duration = Duration::from_secs(5);
 /// How often the one who listens proves that it hears.
 const PROVE_EVERY: Duration = Duration::from_secs(5);
 
+/// How soon the connection that listens must be there.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
+
 /// How soon it must have heard itself.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
@@ -50,7 +53,7 @@ pub(super) async fn next(inner: &Inner, after: Position, limit: usize) -> Result
     let mut woken = inner.ears.woken.subscribe();
     loop {
         woken.borrow_and_update();
-        if let Some(feed) = inner.retried(|| events_after(inner, after, limit)).await? {
+        if let Some(feed) = inner.looked(|| events_after(inner, after, limit)).await? {
             return Ok(feed);
         }
         let patience = if inner.ears.hears() { POLL_WHILE_LISTENING } else { POLL };
@@ -170,6 +173,7 @@ impl Ears {
                 texts: self.texts.clone(),
                 proof: format!("leasehold_{:016x}", RandomState::new().hash_one(0)),
                 heard: watch::Sender::new(()),
+                has_heard: AtomicBool::new(false),
             };
             *task = Some(tokio::spawn(listener.run()));
         }
@@ -205,6 +209,8 @@ struct Listener {
     texts: Texts,
     proof: String,
     heard: watch::Sender<()>,
+    /// Whether it has ever heard anything.
+    has_heard: AtomicBool,
 }
 
 impl Listener {
@@ -232,7 +238,11 @@ impl Listener {
 
     async fn listen(&self) -> Result<Ended, tokio_postgres::Error> {
         let (config, tls) = &self.connect;
-        let (client, mut connection) = config.connect(tls.clone()).await?;
+        // A connection can be made to something that never says a word.
+        let Ok(connected) = timeout(CONNECTED_WITHIN, config.connect(tls.clone())).await else {
+            return Ok(Ended::Lost);
+        };
+        let (client, mut connection) = connected?;
         let hear = async {
             while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(notification) = message? {
@@ -259,24 +269,29 @@ impl Listener {
     }
 
     async fn prove(&self, client: &Client) -> Result<Ended, tokio_postgres::Error> {
-        client.batch_execute(&format!("LISTEN leasehold; LISTEN {}", self.proof)).await?;
         let mut wanted = self.texts.wanted.subscribe();
+        let mut channels = vec!["leasehold", &self.proof];
         let mut hears_texts = false;
         loop {
             if *wanted.borrow_and_update() && !hears_texts {
-                client.batch_execute(&format!("LISTEN {}", bus::CHANNEL)).await?;
+                channels.push(bus::CHANNEL);
                 hears_texts = true;
+            }
+            if !channels.is_empty() {
+                let listen: String = channels.drain(..).map(|channel| format!("LISTEN {channel};")).collect();
+                let Ok(listening) = timeout(HEARD_WITHIN, client.batch_execute(&listen)).await else {
+                    return Ok(Ended::Lost);
+                };
+                listening?;
             }
             let mut heard = self.heard.subscribe();
             if !self.call().await {
                 return Ok(Ended::Lost);
             }
             if timeout(HEARD_WITHIN, heard.changed()).await.is_err() {
-                tracing::info!("events are not heard on this connection, so the store polls for them");
-                // Somebody else may be given the server's end of it.
-                client.batch_execute("UNLISTEN *").await?;
-                return Ok(Ended::Deaf);
+                return Ok(self.hears_nothing(client).await);
             }
+            self.has_heard.store(true, Ordering::Relaxed);
             if !self.hearing.swap(true, Ordering::Relaxed) {
                 self.woken.send_replace(());
             }
@@ -288,14 +303,29 @@ impl Listener {
         }
     }
 
+    /// Where something was heard before, the connection is dead, whatever it looks like. Where nothing ever was there is a proxy
+    /// in between, which may give the server's end of the connection to somebody else.
+    async fn hears_nothing(&self, client: &Client) -> Ended {
+        if self.has_heard.load(Ordering::Relaxed) {
+            return Ended::Lost;
+        }
+        tracing::info!("events are not heard on this connection, so the store polls for them");
+        // Best effort: nobody may be there to answer.
+        let _ = timeout(HEARD_WITHIN, client.batch_execute("UNLISTEN *")).await;
+        Ended::Deaf
+    }
+
     /// Calls itself; answers whether the call went out.
     async fn call(&self) -> bool {
         let channel = self.proof.as_str();
         let params: [Param<'_>; 1] = [(&channel, Type::TEXT)];
-        let sent = timeout(HEARD_WITHIN, async {
-            let db = self.pool.get().await.ok()?;
-            db.query_typed("SELECT count(pg_notify($1, ''))", &params).await.ok()
-        });
-        sent.await.is_ok_and(|sent| sent.is_some())
+        let Ok(Ok(db)) = timeout(HEARD_WITHIN, self.pool.get()).await else { return false };
+        let call = db.query_typed("SELECT count(pg_notify($1, ''))", &params);
+        let sent = matches!(timeout(HEARD_WITHIN, call).await, Ok(Ok(_)));
+        if !sent {
+            // Nobody else shall meet a connection that does not answer.
+            drop(Object::take(db));
+        }
+        sent
     }
 }

@@ -20,18 +20,23 @@ mod url;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use leasehold_core::{Command, JobCommand, Key, Owner, Position, Retries, RetryPolicy, Slot, StoreTime};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::changes::Known;
 use crate::clock::{Clock, SystemClock};
 use crate::jitter;
-use crate::{Applied, Bus, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Settled, Store};
+use crate::{
+    Applied, Bus, Error, Feed, JobApplied, JobStore, Limits, Page, Range, Reading, Result, Retry, Settled,
+    Store,
+};
 use connect::Param;
 use history::Timelines;
 use steps::Steps;
@@ -45,6 +50,13 @@ const SETTLED_AT_ONCE: usize = 250;
 
 /// How much a look for due keys counts towards tidying up.
 const WORK_OF_A_LOOK: u64 = 20;
+
+/// How long a caller waits for an answer in all: for a connection, for trips and for what is tried again. Those who wait for
+/// this store have promised an answer within 5 s.
+const ANSWER: Duration = Duration::from_millis(4_500);
+
+/// How long a call that fails must have taken for the connections to be made anew.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// How to open a PostgreSQL store.
 pub struct Options {
@@ -141,6 +153,39 @@ impl Inner {
 
     /// Does something, and again if it failed without having done anything.
     async fn retried<T, F>(&self, attempt: impl Fn() -> F + Send) -> Result<T>
+    where
+        F: Future<Output = TroubleResult<T>> + Send,
+    {
+        self.in_time(Retry::Unknown, self.tried(attempt)).await
+    }
+
+    /// The same for something that changes nothing.
+    async fn looked<T, F>(&self, attempt: impl Fn() -> F + Send) -> Result<T>
+    where
+        F: Future<Output = TroubleResult<T>> + Send,
+    {
+        self.in_time(Retry::Safe, self.tried(attempt)).await
+    }
+
+    /// Awaits an answer for as long as a caller has. The tables may take longer to be made.
+    async fn in_time<T>(&self, late: Retry, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        if !self.ready.initialized() {
+            return answer.await;
+        }
+        let start = Instant::now();
+        let late = |_| {
+            let what = format!("PostgreSQL did not answer within {} ms", ANSWER.as_millis());
+            Err(Error::Unavailable { what, retry: late })
+        };
+        let answer = tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(late);
+        if answer.is_err() && start.elapsed() >= SILENCE {
+            // Connections can be dead without anybody having been told: the next caller shall not meet another one.
+            self.pool.retain(|_, _| false);
+        }
+        answer
+    }
+
+    async fn tried<T, F>(&self, attempt: impl Fn() -> F + Send) -> Result<T>
     where
         F: Future<Output = TroubleResult<T>> + Send,
     {
@@ -289,23 +334,27 @@ impl JobStore for Postgres {
 
     async fn read(&self, key: &Key) -> Result<Reading> {
         loop {
-            let reading = self.0.retried(|| self.0.read(key)).await?;
+            let reading = self.0.looked(|| self.0.read(key)).await?;
             if reading.slot.due_at().is_none_or(|due| due > reading.now) {
                 return Ok(reading);
             }
             self.apply(key, Command::Settle).await?;
         }
     }
+
+    fn counts_from_1970(&self) -> bool {
+        true
+    }
 }
 
 #[async_trait]
 impl Store for Postgres {
     async fn now(&self) -> Result<StoreTime> {
-        Ok(self.0.retried(|| self.0.next_due()).await?.0)
+        Ok(self.0.looked(|| self.0.next_due()).await?.0)
     }
 
     async fn list(&self, range: &Range) -> Result<Page> {
-        self.0.retried(|| self.0.list(range)).await
+        self.0.looked(|| self.0.list(range)).await
     }
 
     async fn events(&self, after: Position, limit: usize) -> Result<Feed> {
@@ -314,12 +363,12 @@ impl Store for Postgres {
 
     async fn settle_due(&self, limit: usize) -> Result<Settled> {
         self.worked(WORK_OF_A_LOOK);
-        let (now, next_due) = self.0.retried(|| self.0.next_due()).await?;
+        let (now, next_due) = self.0.looked(|| self.0.next_due()).await?;
         if next_due.is_none_or(|due| due > now) {
             return Ok(Settled { keys: 0, next_due, now });
         }
         let keys = self.0.retried(|| self.0.settle(limit)).await?;
-        let (now, next_due) = self.0.retried(|| self.0.next_due()).await?;
+        let (now, next_due) = self.0.looked(|| self.0.next_due()).await?;
         Ok(Settled { keys, next_due, now })
     }
 

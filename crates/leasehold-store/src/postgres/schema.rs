@@ -3,6 +3,7 @@
 //! To change the tables, add a file to `migrations/` and a line here; a file that was released is never changed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use deadpool_postgres::Object;
 
@@ -25,6 +26,9 @@ pub(super) const SCHEMA: i64 = MIGRATIONS.len() as i64;
 /// Two processes that begin at once bring the tables up to date one after the other. `LSHD` and a word of its own.
 const MIGRATION_LOCK: i64 = 0x4C53_4844_0000_0001;
 
+/// How long bringing the tables up to date may take: longer than a call, because rows may have to be written anew.
+const MIGRATION: Duration = Duration::from_secs(8);
+
 const ENCODING: &str = "SELECT current_setting('server_encoding')";
 
 /// Not `to_regclass`: within a transaction it may answer from a cache what was true before the transaction got its lock.
@@ -36,7 +40,7 @@ const VERSION: &str = "SELECT version FROM leasehold.store";
 /// Makes sure that the tables are there, in the schema of this version.
 pub(super) async fn prepare(inner: &Inner) -> TroubleResult<()> {
     let mut db = connect::get(inner).await?;
-    match connect::timely(migrate_if_old(inner, &mut db), Phase::Before).await {
+    match connect::within(MIGRATION, migrate_if_old(inner, &mut db), Phase::Before).await {
         Err(trouble) => {
             // It may be in the middle of a transaction.
             drop(Object::take(db));

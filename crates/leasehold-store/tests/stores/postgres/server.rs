@@ -44,6 +44,12 @@ fn start_if_installed() -> Option<Server> {
     }
 }
 
+/// A server that only one test uses, and may stop.
+#[allow(dead_code, reason = "for the tests of several servers, which are with the command line")]
+pub fn own_server() -> Option<Server> {
+    start_if_installed()
+}
+
 const BOUNCER: &str = "/usr/sbin/pgbouncer";
 
 /// The folder of PostgreSQL's programs.
@@ -111,7 +117,7 @@ impl Server {
         certificate
     }
 
-    fn start_postgres(&self) {
+    pub fn start_postgres(&self) {
         // After a crash it first syncs every file of every database, which takes minutes on a disk that others keep busy.
         run(self.pg_ctl().arg("-l").arg(self.own("log")).args(["-w", "-t", "600", "start"]));
     }
@@ -124,8 +130,13 @@ impl Server {
 
     /// Ends the server as if it had been killed, and starts it again: it recovers from its log.
     pub fn crash(&self) {
-        run(self.pg_ctl().args(["-m", "immediate", "-w", "stop"]));
+        self.stop();
         self.start_postgres();
+    }
+
+    /// Ends the server as if it had been killed.
+    pub fn stop(&self) {
+        run(self.pg_ctl().args(["-m", "immediate", "-w", "stop"]));
     }
 
     fn start_bouncer(&self) {
