@@ -90,7 +90,7 @@ impl Default for Limits {
             connections_per_address: 1_024,
             connections: 16_384,
             requests_per_second: 200,
-            burst: 400,
+            burst: 1_000,
             streams_per_caller: 64,
             stream_backlog: 1_024,
             drain: Duration::from_secs(10),

@@ -17,7 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::caller::shown_name;
+use crate::caller::{Grants, shown_name};
 use crate::metrics::Metrics;
 use crate::sse::Written;
 use crate::{server_lease, views};
@@ -53,6 +53,20 @@ pub(crate) struct HubEvent {
     pub(crate) seq: u64,
     pub(crate) event: DocumentEvent,
     pub(crate) written: Written,
+}
+
+impl HubEvent {
+    /// What a watcher of all documents resumes from. Made of what the watcher sees of the event and of nothing else, and
+    /// without an order: positions in the feed would tell how many events there were that it may not see. It fits into
+    /// what JavaScript counts exactly.
+    pub(crate) fn id(&self) -> u64 {
+        // FNV-1a: it need not withstand anybody, because it is only looked for among the events that the caller may see.
+        let bytes = self.room.as_str().bytes().chain(self.seq.to_be_bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        (hash ^ (hash >> 53)) & ((1 << 53) - 1)
+    }
 }
 
 /// One watcher's end of the fan-out.
@@ -158,14 +172,25 @@ impl Hub {
         (channel, if follows { Missed::Events(later) } else { Missed::Unknown })
     }
 
-    /// Watches all documents from now on; `after` is the position of the last event that the watcher knows.
-    pub(crate) fn watch_all(&self, after: Option<Position>) -> (Channel, Missed) {
+    /// Watches all documents from now on; `after` is the [id](HubEvent::id) of the last event that the watcher knows, and what
+    /// the watcher may see: an id of anything else is unknown, so that nobody can try out what there is.
+    pub(crate) fn watch_all(&self, after: Option<(u64, &Grants)>) -> (Channel, Missed) {
         let state = self.lock();
         let channel = Channel { events: state.all.subscribe(), _membership: None };
-        let known = after.filter(|after| (state.complete_after..=state.position).contains(after));
-        let Some(after) = known else { return (channel, Missed::Unknown) };
-        let later = state.kept.iter().filter(|event| event.position > after).cloned().collect();
-        (channel, Missed::Events(later))
+        let known = after.and_then(|(id, grants)| {
+            let mut found = state.kept.iter().enumerate().rev();
+            found.find(|(_, event)| event.id() == id && grants.level(&event.room).is_some())
+        });
+        let Some((index, _)) = known else { return (channel, Missed::Unknown) };
+        (channel, Missed::Events(state.kept.iter().skip(index + 1).cloned().collect()))
+    }
+
+    /// The newest event up to `position` that a caller with these grants may see, for it to resume from; `None` if none of
+    /// them is known any more.
+    pub(crate) fn newest_visible(&self, position: Position, grants: &Grants) -> Option<u64> {
+        let state = self.lock();
+        let mut newest = state.kept.iter().rev().filter(|event| event.position <= position);
+        newest.find(|event| grants.level(&event.room).is_some()).map(|event| event.id())
     }
 
     /// Waits until everything up to `position` has been published, for at most [`CATCH_UP`].
@@ -411,7 +436,8 @@ mod tests {
     #[test]
     fn a_watcher_that_resumes_gets_exactly_what_it_missed_or_needs_the_state() {
         let (hub, metrics) = (Arc::new(Hub::new(4)), Metrics::new());
-        let before_it_began = hub.watch_all(Some(Position(0))).1;
+        let everything = Grants::everything();
+        let before_it_began = hub.watch_all(Some((event_id("a", 5), &everything))).1;
         assert_eq!(seqs(&before_it_began), None);
         hub.start_at(Position(10));
         let events = [(11, "a", 5), (12, "b", 1), (13, "a", 6), (14, "a", 7)];
@@ -423,10 +449,37 @@ mod tests {
         assert_eq!(room(Some(6)), Some(vec![7]));
         assert_eq!((room(Some(3)), room(Some(7)), room(None)), (None, None, None));
         assert_eq!(room(Some(u64::MAX)), None);
-        let all = |after| seqs(&hub.watch_all(after).1);
-        assert_eq!(all(Some(Position(11))), Some(vec![1, 6, 7]));
-        assert_eq!(all(Some(Position(14))), Some(vec![]));
-        assert_eq!((all(Some(Position(9))), all(Some(Position(15))), all(None)), (None, None, None));
+        let all = |id| seqs(&hub.watch_all(Some((id, &everything))).1);
+        assert_eq!(all(event_id("a", 5)), Some(vec![1, 6, 7]));
+        assert_eq!(all(event_id("a", 7)), Some(vec![]));
+        assert_eq!((all(event_id("a", 4)), all(event_id("a", 8)), all(11)), (None, None, None));
+    }
+
+    fn event_id(room: &str, seq: u64) -> u64 {
+        let Published { position, event } = event(seq, room, seq);
+        let room = RoomId::of(&event.key).unwrap();
+        let view = views::document_event(&room, &event, |_| None);
+        HubEvent { position, room, seq, event: view, written: Written::default() }.id()
+    }
+
+    #[test]
+    fn nobody_resumes_from_what_they_may_not_see() {
+        let (hub, metrics) = (Arc::new(Hub::new(4)), Metrics::new());
+        hub.start_at(Position(0));
+        let events = [(1, "mine", 3), (2, "theirs", 8), (3, "theirs", 9)];
+        let events = events.map(|(position, room, seq)| event(position, room, seq)).to_vec();
+        hub.take_in(Feed::Events(events), Position(0), &metrics);
+        let mut grants = Grants::default();
+        grants.add("mine", crate::caller::Level::Read);
+        let resumed = |id| seqs(&hub.watch_all(Some((id, &grants))).1);
+        assert_eq!(resumed(event_id("theirs", 8)), None, "it might as well not exist");
+        assert_eq!(
+            resumed(event_id("mine", 3)),
+            Some(vec![8, 9]),
+            "the cursor leaves out what is not theirs to see"
+        );
+        assert_eq!(hub.newest_visible(Position(3), &grants), Some(event_id("mine", 3)));
+        assert_eq!(hub.newest_visible(Position(0), &grants), None);
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ mod page;
 mod presence;
 mod pusher;
 mod rates;
+mod ready;
 mod routes;
 mod server_lease;
 mod session;
@@ -65,8 +66,10 @@ use metrics::Metrics;
 use nodes::{Nodes, TakePart};
 use pusher::Pusher;
 use rates::{Rates, Streams, Who};
+use ready::Ready;
 use surround::Surround;
 use tickets::Tickets;
+use views::ShownClock;
 
 /// Why a server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +97,8 @@ struct App {
     hub: Arc<Hub>,
     /// The other servers on the same store.
     nodes: Nodes,
+    ready: Ready,
+    shown: ShownClock,
     tickets: Tickets,
     rates: Rates,
     streams: Streams,
@@ -118,12 +123,19 @@ impl App {
             Who::Address(address) => Who::Address(accept::network_of(address)),
             Who::Caller(_) => who,
         };
-        self.rates.check(who).map_err(|wait| {
-            self.metrics.rate_limited();
-            Failure::new(Code::TooManyRequests)
-                .because_of("wait as long as Retry-After says, and make fewer requests a second")
-                .retry_after(wait)
-        })
+        self.rates.check(who).map_err(|wait| self.too_many_requests(wait))
+    }
+
+    /// The same for a request that asks for `things` at once, after it was counted as one.
+    fn slow_down_by(&self, who: Who<'_>, things: usize) -> Result<(), Failure> {
+        self.rates.check_more(who, things.saturating_sub(1)).map_err(|wait| self.too_many_requests(wait))
+    }
+
+    fn too_many_requests(&self, wait: std::time::Duration) -> Failure {
+        self.metrics.rate_limited();
+        Failure::new(Code::TooManyRequests)
+            .because_of("wait as long as Retry-After says, and make fewer requests a second")
+            .retry_after(wait)
     }
 }
 
@@ -178,6 +190,8 @@ impl Server {
         let app = Arc::new(App {
             pusher: pusher.map(|settings| Arc::new(Pusher::new(settings, nodes.clone(), tasks.clone()))),
             nodes,
+            ready: Ready::default(),
+            shown: ShownClock::new(store.as_ref()),
             hub: Arc::new(Hub::new(config.limits.stream_backlog)),
             tickets: Tickets::new(config.ticket_secret.clone().map_or_else(random_secret, Ok)?),
             rates: Rates::new(&config.limits),

@@ -32,10 +32,13 @@ pub enum Who<'a> {
     Address(IpAddr),
 }
 
+type Limiter = RateLimiter<u64, DashMapStateStore<u64>, DefaultClock>;
+
 /// Counts requests.
 pub struct Rates {
     /// `None` when there is no limit.
-    limiter: Option<RateLimiter<u64, DashMapStateStore<u64>, DefaultClock>>,
+    limiter: Option<Limiter>,
+    burst: Option<NonZeroU32>,
     clock: DefaultClock,
     /// Callers are kept as keyed hashes: they are small, and no caller can provoke a collision with another.
     hash: RandomState,
@@ -46,12 +49,11 @@ impl Rates {
     /// The limits of `requests_per_second` and `burst`; zero means no limit.
     pub fn new(limits: &Limits) -> Self {
         let clock = DefaultClock::default();
-        let quota = NonZeroU32::new(limits.requests_per_second).map(|rate| {
-            let burst = NonZeroU32::new(limits.burst).unwrap_or(rate);
-            Quota::per_second(rate).allow_burst(burst)
-        });
+        let rate = NonZeroU32::new(limits.requests_per_second);
+        let burst = rate.map(|rate| NonZeroU32::new(limits.burst).unwrap_or(rate));
+        let quota = rate.zip(burst).map(|(rate, burst)| Quota::per_second(rate).allow_burst(burst));
         let limiter = quota.map(|quota| RateLimiter::dashmap_with_clock(quota, clock.clone()));
-        Self { limiter, clock, hash: RandomState::new(), since_tidied: AtomicUsize::new(0) }
+        Self { limiter, burst, clock, hash: RandomState::new(), since_tidied: AtomicUsize::new(0) }
     }
 
     /// Counts a request of `who`; returns how long to wait if it is one too many.
@@ -62,11 +64,27 @@ impl Rates {
             limiter.retain_recent();
             limiter.shrink_to_fit();
         }
-        let mut key = self.hash.hash_one(who);
-        if limiter.len() >= CALLERS {
-            key %= CALLERS as u64;
+        limiter
+            .check_key(&self.key(limiter, who))
+            .map_err(|not_until| not_until.wait_time_from(self.clock.now()))
+    }
+
+    /// Counts what a request of `who` asks for beyond one thing, which is as much as so many requests. A request that asks for
+    /// more than the burst at once is counted as the burst: otherwise it could never be answered.
+    pub fn check_more(&self, who: impl Hash, more: usize) -> Result<(), Duration> {
+        let (Some(limiter), Some(burst)) = (&self.limiter, self.burst) else { return Ok(()) };
+        let more = u32::try_from(more).unwrap_or(u32::MAX).min(burst.get().saturating_sub(1));
+        let Some(more) = NonZeroU32::new(more) else { return Ok(()) };
+        match limiter.check_key_n(&self.key(limiter, who), more) {
+            Ok(counted) => counted.map_err(|not_until| not_until.wait_time_from(self.clock.now())),
+            // It is never more than the burst.
+            Err(_) => Ok(()),
         }
-        limiter.check_key(&key).map_err(|not_until| not_until.wait_time_from(self.clock.now()))
+    }
+
+    fn key(&self, limiter: &Limiter, who: impl Hash) -> u64 {
+        let key = self.hash.hash_one(who);
+        if limiter.len() >= CALLERS { key % CALLERS as u64 } else { key }
     }
 
     /// About how many callers are remembered.

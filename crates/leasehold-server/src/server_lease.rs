@@ -116,7 +116,8 @@ impl ServerLease {
     }
 }
 
-fn random_lease_id() -> Result<LeaseId, Error> {
+/// A lease id that nobody has seen.
+pub(crate) fn random_lease_id() -> Result<LeaseId, Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| unavailable(&format!("the system provides no random numbers: {error}")))?;

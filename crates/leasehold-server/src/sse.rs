@@ -55,13 +55,13 @@ fn frame(name: &str, id: Option<u64>, data: &impl Serialize) -> Bytes {
 pub(crate) struct Written {
     /// With its number in the document, for watchers of that document.
     by_seq: OnceLock<Bytes>,
-    /// With its position in the feed, for watchers of all documents.
-    by_position: OnceLock<Bytes>,
+    /// With [its own id](HubEvent::id), for watchers of all documents.
+    by_id: OnceLock<Bytes>,
 }
 
 impl Written {
     fn get(&self, id: u64, event: &HubEvent) -> Bytes {
-        let cell = if id == event.seq { &self.by_seq } else { &self.by_position };
+        let cell = if id == event.seq { &self.by_seq } else { &self.by_id };
         cell.get_or_init(|| frame(event.event.event.as_str(), Some(id), &event.event)).clone()
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, Grants};
 use crate::hub::{Broken, Channel, HubEvent, Missed};
 use crate::session::Session;
 use crate::views::{self, Moment};
@@ -47,7 +47,7 @@ pub(crate) enum Item {
     /// The same for all visible documents, in one or more parts. Only the last has an id: half of a snapshot is no place to
     /// resume from.
     States { id: Option<u64>, part: SnapshotOfAll },
-    /// Something happened. Resume after `id`: the event's `seq` for one document, its position in the feed for all.
+    /// Something happened. Resume after `id`: the event's `seq` for one document, [`HubEvent::id`] for all.
     Event { id: u64, event: Arc<HubEvent> },
     /// The last item: the server ends the subscription.
     End(StreamEnd),
@@ -65,7 +65,7 @@ impl Subscription {
     /// last item that the watcher knows; an id of another history gives the current state.
     pub(crate) async fn open(app: &Arc<App>, session: Session, topic: Topic, after: Option<u64>) -> Self {
         let ends = Ends::new(app, &session.caller);
-        let (channel, missed) = watch(app, &topic, after).await;
+        let (channel, missed) = watch(app, &topic, after, &session.caller.grants).await;
         let phase = match missed {
             Missed::Events(events) => Phase::Replay(events),
             Missed::Unknown => Phase::snapshot(),
@@ -198,7 +198,7 @@ impl Flow {
 
     /// Continuity is broken: watches anew, and gives the current state next.
     fn begin_again(&mut self) -> Step {
-        self.channel = watch_now(&self.app, &self.topic, None).0;
+        self.channel = watch_now(&self.app, &self.topic, None, &self.session.caller.grants).0;
         self.phase = Phase::snapshot();
         Step::Nothing
     }
@@ -231,6 +231,8 @@ impl Flow {
     /// The visible states after the document `from`; `None` if the store failed.
     async fn read_page(&mut self, from: Option<RoomId>, begin: Option<Position>) -> Option<Item> {
         let page = visible::page(&self.app, &self.session, "", from, SNAPSHOT_PART).await.ok()?;
+        // What the snapshot contains must be known when the place to resume from is chosen: it is not to come again.
+        self.app.hub.catch_up(begin.unwrap_or(page.position)).await;
         // Later pages contain later events as well; the cursor knows them by the documents' own numbers.
         let position = begin.unwrap_or(page.position);
         if begin.is_none() {
@@ -243,14 +245,17 @@ impl Flow {
             false => Phase::Live,
         };
         let part = SnapshotOfAll { documents: page.states, more: page.more };
-        Some(Item::States { id: (!part.more).then_some(position.0), part })
+        if part.more {
+            return Some(Item::States { id: None, part });
+        }
+        Some(Item::States { id: self.app.hub.newest_visible(position, &self.session.caller.grants), part })
     }
 }
 
 /// Watches the topic. A watcher that seems to have missed something may only be ahead of this server's feed, which gets a
 /// moment to catch up.
-async fn watch(app: &App, topic: &Topic, after: Option<u64>) -> (Channel, Missed) {
-    let begun = watch_now(app, topic, after);
+async fn watch(app: &App, topic: &Topic, after: Option<u64>, grants: &Grants) -> (Channel, Missed) {
+    let begun = watch_now(app, topic, after, grants);
     let (Missed::Unknown, Some(known)) = (&begun.1, after) else { return begun };
     let position = match topic {
         Topic::Document(room) => match app.read(room).await {
@@ -259,18 +264,18 @@ async fn watch(app: &App, topic: &Topic, after: Option<u64>) -> (Channel, Missed
             _ => return begun,
         },
         Topic::Visible => match visible::newest(app).await {
-            Ok(newest) if newest >= Position(known) => Position(known),
+            Ok(newest) => newest,
             _ => return begun,
         },
     };
     app.hub.catch_up(position).await;
-    watch_now(app, topic, after)
+    watch_now(app, topic, after, grants)
 }
 
-fn watch_now(app: &App, topic: &Topic, after: Option<u64>) -> (Channel, Missed) {
+fn watch_now(app: &App, topic: &Topic, after: Option<u64>, grants: &Grants) -> (Channel, Missed) {
     match topic {
         Topic::Document(room) => app.hub.watch_document(room, after),
-        Topic::Visible => app.hub.watch_all(after.map(Position)),
+        Topic::Visible => app.hub.watch_all(after.map(|id| (id, grants))),
     }
 }
 

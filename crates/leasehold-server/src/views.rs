@@ -1,5 +1,6 @@
 //! Turns leases, jobs and events into the wire format. Only the answers to a lease's own holder carry its id.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,20 +16,54 @@ use leasehold_core::wire::documents::{
 use leasehold_core::wire::jobs::{JobGranted, JobHold, JobRefusal, JobRefused, JobState, JobStatus};
 use leasehold_core::wire::leases::{LeaseGrant, LeaseHold, LeaseState};
 use leasehold_core::{JobId, Json, LeaseId, LeaseName, Meta, Owner, RoomId, Slot, StoreTime};
+use leasehold_store::JobStore;
 
 use crate::App;
 use crate::caller::{Caller, Level, shown_name};
+
+/// How far the store's clock is from the wall clock, which people read.
+///
+/// The difference is taken once and kept, so that one time of the store reads the same in every answer: taken anew for each, it
+/// would move with every millisecond that an answer is on its way. A store that counts from 1970 has none, and so shows
+/// the same on all servers.
+pub(crate) struct ShownClock {
+    counts_from_1970: bool,
+    difference: Mutex<Option<i64>>,
+}
+
+/// How far the clocks may move apart before the difference is taken anew: a wall clock that was set, or a lease clock that stood
+/// still. Two clocks that only run at different rates get there in hours.
+const APART: u64 = 2_000;
+
+impl ShownClock {
+    pub(crate) fn new(store: &dyn JobStore) -> Self {
+        Self { counts_from_1970: store.counts_from_1970(), difference: Mutex::default() }
+    }
+
+    /// What to add to a time of the store, whose clock reads `now`, to get one of the wall clock.
+    fn difference(&self, now: StoreTime, wall_millis: u64) -> i64 {
+        if self.counts_from_1970 {
+            return 0;
+        }
+        let measured = wall_millis.cast_signed().saturating_sub(now.as_millis().cast_signed());
+        let mut kept = self.difference.lock().unwrap_or_else(PoisonError::into_inner);
+        let difference = kept.filter(|kept| kept.abs_diff(measured) <= APART).unwrap_or(measured);
+        *kept = Some(difference);
+        difference
+    }
+}
 
 /// The time of an answer, on the store's clock and on the wall clock.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment {
     now: StoreTime,
-    wall_millis: u64,
+    /// What to add to a time of the store to get one of the wall clock.
+    difference: i64,
 }
 
 impl Moment {
     pub(crate) fn new(app: &App, now: StoreTime) -> Self {
-        Self { now, wall_millis: (app.config.wall_clock)() }
+        Self { now, difference: app.shown.difference(now, (app.config.wall_clock)()) }
     }
 
     fn left(&self, until: StoreTime) -> Duration {
@@ -37,7 +72,7 @@ impl Moment {
 
     /// A time of the store on the wall clock.
     fn shown(&self, time: StoreTime) -> String {
-        rfc3339(self.wall_millis + whole_millis(self.left(time)))
+        rfc3339(time.as_millis().saturating_add_signed(self.difference))
     }
 }
 
@@ -374,4 +409,27 @@ pub(crate) fn lease_hold(lease: &Lease, moment: Moment) -> LeaseHold {
 pub(crate) fn lease_state(name: &LeaseName, slot: &Slot, caller: &Caller, moment: Moment) -> LeaseState {
     let held = slot.lease.as_ref().map(|lease| held(&lease::Held::from(lease), caller, moment));
     LeaseState { name: name.to_string(), seq: slot.seq, held }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_the_store_reads_the_same_until_a_clock_was_set() {
+        let clock = ShownClock { counts_from_1970: false, difference: Mutex::default() };
+        let at = |now, wall| clock.difference(StoreTime::from_millis(now), wall);
+        assert_eq!(at(1_000, 500_000), 499_000);
+        for late in [1, 40, 1_999, 2_000] {
+            assert_eq!(
+                at(2_000, 501_000 + late),
+                499_000,
+                "the answer took a while, or the clocks run apart"
+            );
+        }
+        assert_eq!(at(3_000, 504_500), 501_500, "the lease clock stood still");
+        assert_eq!(at(4_000, 100_000), 96_000, "the wall clock was set");
+        let clock = ShownClock { counts_from_1970: true, difference: Mutex::default() };
+        assert_eq!(clock.difference(StoreTime::from_millis(7), 500_000), 0);
+    }
 }

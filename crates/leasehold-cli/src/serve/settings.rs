@@ -219,7 +219,7 @@ settings! {
         /// How many requests a second one caller may make [default: 200]
         #[arg(long = "limits-requests-per-second", value_name = "N", env = "LEASEHOLD_LIMITS_REQUESTS_PER_SECOND")]
         requests_per_second: u32,
-        /// How many at once after a pause [default: 400]
+        /// How many at once after a pause [default: 1000]
         #[arg(long = "limits-burst", value_name = "N", env = "LEASEHOLD_LIMITS_BURST")]
         burst: u32,
         /// How many event streams one caller may have open [default: 64]

@@ -119,9 +119,8 @@ pub(crate) async fn of_room(
 
 /// Watch all documents that you may see
 ///
-/// Begins with a `snapshot` in one or more parts (each a `SnapshotOfAll`; only the last has an id), or resumes after
-/// `Last-Event-ID`; then as for a single document. The ids grow, with gaps for the events of documents that you may not
-/// see.
+/// Begins with a `snapshot` in one or more parts (each a `SnapshotOfAll`; only the last may have an id), or resumes after
+/// `Last-Event-ID`; then as for a single document. The ids have no order: send back the last one as it came.
 #[utoipa::path(
     get, path = "/api/events", tag = "Events",
     params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Resume after the event with this id")),

@@ -315,6 +315,8 @@ pub(crate) async fn renew_many(
         return Err(Failure::invalid(format!("{rule}; send several calls")));
     }
     let locks: Vec<(RoomId, LeaseId)> = body.locks.iter().map(parsed).collect::<Result<_, _>>()?;
+    // Together they are not cheaper for the store than one by one.
+    app.slow_down_by(Who::Caller(session.caller.subject.as_str()), locks.len())?;
     // At the same time, so that they share one commit.
     let locks =
         join_all(locks.into_iter().map(|(room, lease_id)| renew_one(&app, &session, room, lease_id))).await;

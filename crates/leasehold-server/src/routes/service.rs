@@ -28,7 +28,7 @@ pub(crate) async fn healthz(State(app): State<Arc<App>>) -> &'static str {
 
 /// Can it serve?
 ///
-/// It asks the store. While the server shuts down it says no, so that nobody is sent here any more.
+/// It writes to the store. While the server shuts down it says no, so that nobody is sent here any more.
 #[utoipa::path(get, path = "/readyz", tag = "Operating", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, Failure> {
     let not_ready =
@@ -40,18 +40,18 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, 
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
-            Err(not_ready("the store does not answer as it should"))
+            Err(not_ready("the store cannot be written"))
         }
         Err(_) => Err(not_ready("the store does not answer in time")),
     }
 }
 
-/// The key that a store without a clock of its own is asked for: a job that is not there.
+/// The key that a store of jobs is asked for: a job that is not there. Writing one would show in the documents of others.
 const PROBE: &str = "job/leasehold/readyz";
 
 async fn ask_store(app: &App) -> leasehold_store::Result<&'static str> {
     match &app.whole {
-        Some(store) => store.now().await.map(|_| "ready\n"),
+        Some(store) => app.ready.check(store.as_ref()).await.map(|()| "ready\n"),
         None => app.store.read(&Key::parse(PROBE)?).await.map(|_| "ready, jobs only\n"),
     }
 }

@@ -35,7 +35,8 @@ impl Cursor {
     pub(super) fn new(topic: &Topic, after: Option<u64>) -> Self {
         match topic {
             Topic::Document(_) => Self::Document { seq: after },
-            Topic::Visible => Self::Visible { position: after.map(Position), contained: HashMap::new() },
+            // What it missed was found by its id, and begins right after it.
+            Topic::Visible => Self::Visible { position: None, contained: HashMap::new() },
         }
     }
 
@@ -70,7 +71,7 @@ impl Cursor {
                     return Verdict::Skip;
                 }
                 contained.remove(event.room.as_str());
-                Verdict::Show(event.position.0)
+                Verdict::Show(event.id())
             }
         }
     }
@@ -119,6 +120,15 @@ mod tests {
     }
 
     #[test]
+    fn an_id_says_nothing_about_events_in_between() {
+        let ids = [(1, "a", 1), (2, "a", 2), (90, "a", 2), (3, "b", 1), (4, "a1", 1)];
+        let ids = ids.map(|(position, room, seq)| event(position, room, seq).id());
+        assert_eq!(ids[1], ids[2], "the position is not in it");
+        let different: std::collections::BTreeSet<u64> = ids.into_iter().collect();
+        assert!(different.len() == 4 && ids.iter().all(|id| *id < 1 << 53), "{ids:?}");
+    }
+
+    #[test]
     fn of_all_documents_only_the_visible_ones_are_shown_and_what_the_snapshot_contains_is_not() {
         let mut grants = Grants::default();
         grants.add("a*", Level::Read);
@@ -129,8 +139,8 @@ mod tests {
             (10, "a1", 3, Verdict::Skip),
             (11, "b", 1, Verdict::Skip),
             (12, "a2", 7, Verdict::Skip),
-            (13, "a2", 8, Verdict::Show(13)),
-            (14, "a1", 4, Verdict::Show(14)),
+            (13, "a2", 8, Verdict::Show(event(13, "a2", 8).id())),
+            (14, "a1", 4, Verdict::Show(event(14, "a1", 4).id())),
             (14, "a1", 4, Verdict::Skip),
         ];
         for (position, room, seq, verdict) in events {

@@ -448,6 +448,24 @@ async fn whoever_asks_too_often_is_told_when_to_come_back() {
     assert_eq!(house.user("user-b").get(LOCK).await.status, 200, "others are not kept waiting");
 }
 
+/// Five hundred renewals in one call counted as one, so that a caller could make a hundred thousand of them a second.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_renews_many_locks_counts_as_that_many() {
+    let house = House::with(|config| (config.limits.requests_per_second, config.limits.burst) = (10, 25));
+    let anna = house.user("user-a");
+    let lease_id = anna.post(LOCK, Value::Null).await.ok()["lease_id"].clone();
+    let lock = json!({ "roomId": "minutes", "lease_id": lease_id });
+    let renew = async |locks: usize| {
+        anna.post("/api/documents/heartbeat", json!({ "locks": vec![lock.clone(); locks] })).await
+    };
+    // One is gone for the lock, and twenty go now.
+    assert_eq!(renew(20).await.ok()["locks"].as_array().unwrap().len(), 20);
+    let refused = renew(20).await;
+    refused.refused(429, "too_many_requests");
+    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(renew(1).await.status, 200, "what it may still do is not lost");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pages_of_other_origins_may_not_call_unless_they_are_named() {
     let ask = async |house: &House, origin: &str| {

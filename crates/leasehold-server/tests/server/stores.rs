@@ -1,16 +1,18 @@
 //! The server on stores that last: a file, and a PostgreSQL that two servers share.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Method;
 use leasehold_core::lease::Bid;
 use leasehold_core::{Command, Key, LeaseId, Meta, Owner, Ttl};
-use leasehold_store::clock::ManualClock;
-use leasehold_store::{Embedded, JobStore, Limits, Memory, Postgres};
+use leasehold_server::Config;
+use leasehold_store::clock::{ManualClock, unix_millis};
+use leasehold_store::{Embedded, JobStore, Limits, Memory, Postgres, Store};
 use serde_json::{Value, json};
 
-use crate::harness::House;
+use crate::harness::{House, User};
 use crate::postgres_server;
 
 const LOCK: &str = "/api/documents/minutes/lock";
@@ -126,25 +128,10 @@ async fn a_hundred_thousand_expiries_at_once_delay_nobody_and_are_lost_on_nobody
     }
     let house = House::on(store, |_| {});
     let anna = house.user("user-a");
-    // Nobody needs the snapshot of a hundred thousand locks here.
-    let listener = anna.clone();
-    let listening = tokio::spawn(async move {
-        let mut last = LOCKS;
-        while last < 2 * LOCKS {
-            let mut events = listener.and("last-event-id", &last.to_string()).listen("/api/events").await;
-            while let Some(heard) = events.next().await {
-                match heard.event.as_str() {
-                    "DocumentUnlocked" => assert_eq!(heard.id, Some(last + 1)),
-                    "snapshot" => assert!(heard.id.is_none_or(|id| id > last), "{:?} {last}", heard.id),
-                    _ => assert_eq!(heard.data["reason"], "too_slow"),
-                }
-                last = heard.id.unwrap_or(last);
-                if last == 2 * LOCKS {
-                    break;
-                }
-            }
-        }
-    });
+    // Nobody needs the snapshot of a hundred thousand locks here: of the last one it has the same place to resume from.
+    let only_the_last = house.user_with("user-b", json!({ format!("d{}", LOCKS - 1): "read" }));
+    let last = only_the_last.listen("/api/events").await.next().await.unwrap().id.unwrap();
+    let listening = tokio::spawn(hear_all(anna.clone(), last, LOCKS));
     clock.advance(Duration::from_secs(31));
     let mut longest = Duration::ZERO;
     while !listening.is_finished() {
@@ -156,4 +143,81 @@ async fn a_hundred_thousand_expiries_at_once_delay_nobody_and_are_lost_on_nobody
     listening.await.unwrap();
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     house.end().await;
+}
+
+/// Listens until it knows of every lock that it is over: from its event, which comes once, or from a snapshot without it.
+async fn hear_all(listener: User, mut last: u64, locks: u64) {
+    let number = |state: &Value| state["roomId"].as_str().unwrap()[1..].parse::<u64>().unwrap();
+    let (mut heard_of, mut over) = (HashSet::new(), HashSet::new());
+    while over.len() < locks as usize {
+        let mut events = listener.and("last-event-id", &last.to_string()).listen("/api/events").await;
+        let mut locked = HashSet::new();
+        while let Some(heard) = events.next().await {
+            match heard.event.as_str() {
+                "DocumentUnlocked" => {
+                    assert!(heard_of.insert(number(&heard.data)), "twice: {heard:?}");
+                    over.insert(number(&heard.data));
+                }
+                "snapshot" => {
+                    locked.extend(heard.data["documents"].as_array().unwrap().iter().map(number));
+                    if heard.data["more"] == false {
+                        over.extend((0..locks).filter(|lock| !locked.contains(lock)));
+                    }
+                }
+                _ => assert_eq!(heard.data["reason"], "too_slow"),
+            }
+            last = heard.id.unwrap_or(last);
+            if over.len() == locks as usize {
+                break;
+            }
+        }
+    }
+}
+
+/// It was made anew for each answer, of the wall clock and of the time that was left: two answers about one lease differed by as
+/// long as they had been on their way, and on two servers by as much as their clocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expires_at_reads_the_same_in_every_answer_until_it_is_renewed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file: Arc<dyn Store> = Arc::new(Embedded::open(folder.path().join("leases.db")).unwrap());
+    // The wall clocks of two servers are never quite the same.
+    let right = |config: &mut Config| config.wall_clock = Arc::new(unix_millis);
+    let late = |config: &mut Config| config.wall_clock = Arc::new(|| unix_millis() + 1_000);
+    reads_the_same(&[&House::on(file, right)]).await;
+    let Some(postgres) = postgres_server::server() else { return };
+    let url = postgres.url(&postgres.create_database().await);
+    let open = || Arc::new(Postgres::open(&url).unwrap());
+    reads_the_same(&[&House::on(open(), right), &House::on(open(), late)]).await;
+}
+
+/// Asks all of these servers for one lock, in every way.
+async fn reads_the_same(houses: &[&House]) {
+    let first = houses[0].user("user-a");
+    let mut last = None;
+    for renewal in 0..2 {
+        let grant = match renewal {
+            0 => first.post(LOCK, Value::Null).await.ok(),
+            _ => first.put(LOCK).await.ok(),
+        };
+        let expected = grant["expires_at"].as_str().unwrap().to_owned();
+        let due = expected.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        let now = i64::try_from(unix_millis()).unwrap();
+        assert!((now + 20_000..=now + 31_000).contains(&due), "{expected}");
+        for house in houses {
+            for _ in 0..3 {
+                let (anna, ben) = (house.user("user-a"), house.user("user-b"));
+                let mut told = vec![
+                    ben.get(LOCK).await.ok()["expires_at"].clone(),
+                    ben.post(LOCK, Value::Null).await.refused(409, "held")["expires_at"].clone(),
+                    ben.get("/api/documents").await.ok()["documents"][0]["expires_at"].clone(),
+                    anna.listen(EVENTS).await.next().await.unwrap().data["expires_at"].clone(),
+                ];
+                let all = anna.listen("/api/events").await.next().await.unwrap();
+                told.push(all.data["documents"][0]["expires_at"].clone());
+                assert_eq!(told, vec![json!(expected); 5]);
+                tokio::time::sleep(Duration::from_millis(7)).await;
+            }
+        }
+        assert_ne!(last.replace(expected.clone()), Some(expected), "a renewal moves it");
+    }
 }

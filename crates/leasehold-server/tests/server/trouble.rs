@@ -24,6 +24,7 @@ const MINE: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 const WELL: u8 = 0;
 const FAILING: u8 = 1;
 const HANGING: u8 = 2;
+const READ_ONLY: u8 = 3;
 
 /// A store that fails or hangs as a whole when it is told to, and that lets something happen right before a command.
 struct Troubled {
@@ -47,9 +48,14 @@ impl Troubled {
         *self.before_apply.lock().unwrap() = Some(command);
     }
 
+    /// How many events there have been.
+    async fn now_at(&self) -> Position {
+        self.store.list(&Range::all()).await.unwrap().position
+    }
+
     async fn trouble(&self) -> Result<()> {
         match self.state.load(Ordering::SeqCst) {
-            WELL => Ok(()),
+            WELL | READ_ONLY => Ok(()),
             FAILING => Err(Error::Unavailable { what: "the disk is gone".into(), retry: Retry::Safe }),
             _ => std::future::pending().await,
         }
@@ -60,6 +66,9 @@ impl Troubled {
 impl JobStore for Troubled {
     async fn apply(&self, key: &Key, command: Command) -> Result<Applied> {
         self.trouble().await?;
+        if self.state.load(Ordering::SeqCst) == READ_ONLY {
+            return Err(Error::Unavailable { what: "the disk is full".into(), retry: Retry::Safe });
+        }
         let first = self.before_apply.lock().unwrap().take();
         if let Some(command) = first {
             self.store.apply(key, command).await?;
@@ -204,7 +213,7 @@ async fn a_store_in_trouble_is_answered_with_when_to_come_back() {
         let beats = anna.post("/api/documents/heartbeat", heartbeats.clone()).await.ok();
         assert_eq!(beats["locks"][0]["code"], "unavailable");
         assert!(
-            start.elapsed() < Duration::from_secs(10 * (answers.len() as u64 + 2)),
+            start.elapsed() < Duration::from_secs(5 * (answers.len() as u64 + 2)),
             "{:?}",
             start.elapsed()
         );
@@ -212,6 +221,32 @@ async fn a_store_in_trouble_is_answered_with_when_to_come_back() {
         assert_eq!(anna.get("/readyz").await.bytes, "ready\n");
         house.end().await;
     }
+}
+
+/// A server whose disk was full, or whose database had become read-only, said that it was ready: it could read.
+#[tokio::test(start_paused = true)]
+async fn a_server_is_not_ready_while_its_store_can_only_be_read() {
+    let store = Troubled::new();
+    let house = House::on(store.clone(), |_| {});
+    let anna = house.user("user-a");
+    assert_eq!(anna.get("/readyz").await.bytes, "ready\n");
+    store.is_now(READ_ONLY);
+    pass(1).await;
+    assert_eq!(anna.get(LOCK).await.ok()["locked"], false, "it can be read");
+    anna.get("/readyz").await.refused(503, "unavailable");
+    store.is_now(WELL);
+    assert_eq!(anna.get("/readyz").await.bytes, "ready\n");
+    // Asked often it writes once a second, and asked rarely its lease has run out in between.
+    let position = store.now_at().await;
+    for _ in 0..200 {
+        assert_eq!(anna.get("/readyz").await.bytes, "ready\n");
+    }
+    pass(30).await;
+    assert_eq!(anna.get("/readyz").await.bytes, "ready\n");
+    assert_eq!(store.now_at().await, position, "nothing was published");
+    pass(600).await;
+    assert_eq!(anna.get("/readyz").await.bytes, "ready\n");
+    house.end().await;
 }
 
 /// Sweeping asked the store without listening for the end: a server whose store hung never finished its shutdown.
