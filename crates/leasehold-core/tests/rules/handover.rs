@@ -29,6 +29,7 @@ fn a_request_is_told_and_reaches_the_holder_with_its_renewal() {
     assert_eq!((request.seq, request.told_at, request.bid.owner.as_str()), (2, None, "bob"));
     world.renew("alice");
     assert!(world.lease().request.is_some(), "a renewal is not an answer");
+    assert_eq!(world.slot.asker(), Some(&owner("bob")), "whose leases the store counts");
     assert_eq!(world.story(), ["1 alice#1 granted", "2 alice#1 requested by bob"]);
 }
 
@@ -42,7 +43,7 @@ fn a_request_for_a_free_key_is_granted() {
 fn a_request_by_the_holder_itself_extends_its_lease() {
     let mut world = held_by_alice();
     assert_eq!(world.ask("alice", OnSilence::Grant), "extended #1");
-    assert!(world.lease().request.is_none());
+    assert!(world.lease().request.is_none() && world.slot.asker().is_none());
 }
 
 #[test]
