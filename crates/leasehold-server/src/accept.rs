@@ -162,7 +162,8 @@ impl Door {
             agreed = handshake => agreed,
         };
         match agreed {
-            Ok(Ok(stream)) => self.converse(stream, peer, place).await,
+            // In a box: a connection without TLS would otherwise have room for what only TLS needs.
+            Ok(Ok(stream)) => Box::pin(self.converse(stream, peer, place)).await,
             _ => self.metrics.connection_cut(Cut::Tls),
         }
     }
