@@ -51,22 +51,28 @@ pub(crate) struct HubEvent {
     pub(crate) position: Position,
     pub(crate) room: RoomId,
     pub(crate) seq: u64,
+    /// What a watcher of all documents resumes from. Made of what the watcher sees of the event and of nothing else, and
+    /// without an order: positions in the feed would tell how many events there were that it may not see. It fits into
+    /// what JavaScript counts exactly.
+    pub(crate) id: u64,
     pub(crate) event: DocumentEvent,
     pub(crate) written: Written,
 }
 
 impl HubEvent {
-    /// What a watcher of all documents resumes from. Made of what the watcher sees of the event and of nothing else, and
-    /// without an order: positions in the feed would tell how many events there were that it may not see. It fits into
-    /// what JavaScript counts exactly.
-    pub(crate) fn id(&self) -> u64 {
-        // FNV-1a: it need not withstand anybody, because it is only looked for among the events that the caller may see.
-        let bytes = self.room.as_str().bytes().chain(self.seq.to_be_bytes());
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        (hash ^ (hash >> 53)) & ((1 << 53) - 1)
+    pub(crate) fn new(position: Position, room: RoomId, seq: u64, event: DocumentEvent) -> Self {
+        let id = id_of(&room, seq);
+        Self { position, room, seq, id, event, written: Written::default() }
     }
+}
+
+/// FNV-1a: it need not withstand anybody, because it is only looked for among the events that the caller may see.
+fn id_of(room: &RoomId, seq: u64) -> u64 {
+    let bytes = room.as_str().bytes().chain(seq.to_be_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash ^ (hash >> 53)) & ((1 << 53) - 1)
 }
 
 /// One watcher's end of the fan-out.
@@ -172,14 +178,14 @@ impl Hub {
         (channel, if follows { Missed::Events(later) } else { Missed::Unknown })
     }
 
-    /// Watches all documents from now on; `after` is the [id](HubEvent::id) of the last event that the watcher knows, and what
+    /// Watches all documents from now on; `after` is the [id](HubEvent) of the last event that the watcher knows, and what
     /// the watcher may see: an id of anything else is unknown, so that nobody can try out what there is.
     pub(crate) fn watch_all(&self, after: Option<(u64, &Grants)>) -> (Channel, Missed) {
         let state = self.lock();
         let channel = Channel { events: state.all.subscribe(), _membership: None };
         let known = after.and_then(|(id, grants)| {
             let mut found = state.kept.iter().enumerate().rev();
-            found.find(|(_, event)| event.id() == id && grants.level(&event.room).is_some())
+            found.find(|(_, event)| event.id == id && grants.level(&event.room).is_some())
         });
         let Some((index, _)) = known else { return (channel, Missed::Unknown) };
         (channel, Missed::Events(state.kept.iter().skip(index + 1).cloned().collect()))
@@ -190,7 +196,7 @@ impl Hub {
     pub(crate) fn newest_visible(&self, position: Position, grants: &Grants) -> Option<u64> {
         let state = self.lock();
         let mut newest = state.kept.iter().rev().filter(|event| event.position <= position);
-        newest.find(|event| grants.level(&event.room).is_some()).map(|event| event.id())
+        newest.find(|event| grants.level(&event.room).is_some()).map(|event| event.id)
     }
 
     /// Waits until everything up to `position` has been published, for at most [`CATCH_UP`].
@@ -364,8 +370,7 @@ impl Hub {
             state.remember(&event.owner, shown_name(&event.owner, meta));
         }
         let view = views::document_event(&room, event, |owner| state.names.get(owner).map(|name| &**name));
-        let (position, seq, written) = (published.position, event.seq, Written::default());
-        let event = Arc::new(HubEvent { position, room, seq, event: view, written });
+        let event = Arc::new(HubEvent::new(published.position, room, event.seq, view));
         state.keep(event.clone());
         // Sending fails only when there is no watcher.
         let _ = state.all.send(event.clone());
@@ -459,7 +464,7 @@ mod tests {
         let Published { position, event } = event(seq, room, seq);
         let room = RoomId::of(&event.key).unwrap();
         let view = views::document_event(&room, &event, |_| None);
-        HubEvent { position, room, seq, event: view, written: Written::default() }.id()
+        HubEvent::new(position, room, seq, view).id
     }
 
     #[test]

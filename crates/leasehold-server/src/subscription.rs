@@ -47,7 +47,7 @@ pub(crate) enum Item {
     /// The same for all visible documents, in one or more parts. Only the last has an id: half of a snapshot is no place to
     /// resume from.
     States { id: Option<u64>, part: SnapshotOfAll },
-    /// Something happened. Resume after `id`: the event's `seq` for one document, [`HubEvent::id`] for all.
+    /// Something happened. Resume after `id`: the event's `seq` for one document, [`HubEvent`]'s id for all.
     Event { id: u64, event: Arc<HubEvent> },
     /// The last item: the server ends the subscription.
     End(StreamEnd),

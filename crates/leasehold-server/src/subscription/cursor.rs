@@ -71,7 +71,7 @@ impl Cursor {
                     return Verdict::Skip;
                 }
                 contained.remove(event.room.as_str());
-                Verdict::Show(event.id())
+                Verdict::Show(event.id)
             }
         }
     }
@@ -100,8 +100,7 @@ mod tests {
             on_silence: None,
             ends_in_ms: None,
         };
-        let (room, written) = (RoomId::parse(room).unwrap(), crate::sse::Written::default());
-        HubEvent { position: Position(position), room, seq, event, written }
+        HubEvent::new(Position(position), RoomId::parse(room).unwrap(), seq, event)
     }
 
     fn state(room: &str, seq: u64) -> LockState {
@@ -122,7 +121,7 @@ mod tests {
     #[test]
     fn an_id_says_nothing_about_events_in_between() {
         let ids = [(1, "a", 1), (2, "a", 2), (90, "a", 2), (3, "b", 1), (4, "a1", 1)];
-        let ids = ids.map(|(position, room, seq)| event(position, room, seq).id());
+        let ids = ids.map(|(position, room, seq)| event(position, room, seq).id);
         assert_eq!(ids[1], ids[2], "the position is not in it");
         let different: std::collections::BTreeSet<u64> = ids.into_iter().collect();
         assert!(different.len() == 4 && ids.iter().all(|id| *id < 1 << 53), "{ids:?}");
@@ -139,8 +138,8 @@ mod tests {
             (10, "a1", 3, Verdict::Skip),
             (11, "b", 1, Verdict::Skip),
             (12, "a2", 7, Verdict::Skip),
-            (13, "a2", 8, Verdict::Show(event(13, "a2", 8).id())),
-            (14, "a1", 4, Verdict::Show(event(14, "a1", 4).id())),
+            (13, "a2", 8, Verdict::Show(event(13, "a2", 8).id)),
+            (14, "a1", 4, Verdict::Show(event(14, "a1", 4).id)),
             (14, "a1", 4, Verdict::Skip),
         ];
         for (position, room, seq, verdict) in events {
