@@ -407,7 +407,9 @@ impl Checker {
         if open != Some(fence) && extended && self.is_over(key, fence) {
             self.breaks(Law::NoRevival, at, || format!("{key}: fence {fence} was over and is extended"));
         }
-        if open != Some(fence) || !asked_for || lease.expires_at < now + lease.ttl.as_duration() {
+        // One that was released softly keeps its early end.
+        let is_cut_short = !lease.leaving && lease.expires_at < now + lease.ttl.as_duration();
+        if open != Some(fence) || !asked_for || is_cut_short {
             self.breaks(Law::AnswersAreTrue, at, || {
                 format!("{key}: told that fence {fence} is held; it is {open:?}")
             });
