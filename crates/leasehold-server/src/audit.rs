@@ -200,7 +200,7 @@ impl Audit {
     }
 
     /// The newest entries after `after` on documents that the caller may see, oldest first. Only the last
-    /// [`LINES_PER_PAGE`] lines are looked at.
+    /// `LINES_PER_PAGE` lines are looked at.
     pub fn newest(
         &self,
         after: u64,
