@@ -180,10 +180,8 @@ fn fuzzed_calls_are_not_those_that_were_signed() {
     let expected = sorted(&good);
     fuzz(std::slice::from_ref(&good), |text| {
         if call(text).is_ok() {
-            // Parts in another order, or the signature twice, are the same call.
-            let mut query = sorted(text);
-            query.dedup();
-            assert_eq!(query, expected, "{text}");
+            // Parts in another order are the same call.
+            assert_eq!(sorted(text), expected, "{text}");
         }
     });
 }
