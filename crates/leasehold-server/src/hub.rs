@@ -66,7 +66,7 @@ impl HubEvent {
     }
 }
 
-/// FNV-1a: it need not withstand anybody, because it is only looked for among the events that the caller may see.
+/// FNV-1a. It need not resist forgery: an id is only looked up among the events that the caller may see.
 fn id_of(room: &RoomId, seq: u64) -> u64 {
     let bytes = room.as_str().bytes().chain(seq.to_be_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -195,7 +195,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is known, and publishes it before anybody can subscribe to later events.
+    /// Changes the state and publishes its events under one lock, so that a new receiver gets each change exactly once.
     fn change(&self, change: impl FnOnce(&mut State) -> Vec<FromNode>) {
         let mut state = self.lock();
         let events = change(&mut state);

@@ -93,7 +93,7 @@ fn file(headers: &HeaderMap, name: &str) -> Response {
     let Some((file, tag)) = found else {
         return Failure::new(Code::NotFound).because_of("GET / is the page").into_response();
     };
-    // A new version of the program has new files: browsers ask every time, and are told that nothing changed.
+    // A new version of the program has new files: browsers ask every time, and get a 304 while nothing changed.
     let fixed = [(ETAG, tag.as_str()), (CACHE_CONTROL, "no-cache")];
     if is_known(headers, tag) {
         return (StatusCode::NOT_MODIFIED, fixed).into_response();

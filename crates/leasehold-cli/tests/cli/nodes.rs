@@ -245,7 +245,7 @@ impl Way {
         }
     }
 
-    /// From now on nothing arrives, and nobody is told.
+    /// Drops all traffic from now on, and leaves the connections open.
     fn swallow(&self) {
         let mut state = self.shared.lock().unwrap();
         state.is_black = true;

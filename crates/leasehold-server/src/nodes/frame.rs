@@ -1,5 +1,5 @@
 //! What servers say to each other, as texts that a bus can carry: `H NODE`, `B NODE`, and `M NODE NUMBER PART PARTS BASE64`.
-//! Pure. A text that is none of these is ignored: anybody who may write to the database can send one.
+//! Pure. Any other text is ignored: every user of the database can send one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;

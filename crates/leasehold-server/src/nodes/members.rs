@@ -74,7 +74,7 @@ impl Members {
         events
     }
 
-    /// Everybody is gone as far as this server knows; they are told apart from those that come later.
+    /// Forgets all members, and reports each of them as gone. Members that join later are new ones.
     pub(super) fn forget_all(&mut self) -> Vec<FromNode> {
         let known = std::mem::take(&mut self.known);
         known.into_keys().map(|node| FromNode { node, what: NodeEvent::Gone }).collect()
