@@ -401,9 +401,10 @@ impl State {
         }
     }
 
+    /// Remembers a display name. A token without a name says nothing about the person's name, and its event may arrive
+    /// after a newer call that had one: what is known stays.
     fn remember(&mut self, owner: &Owner, name: &str) {
         if owner.as_str() == name {
-            self.names.remove(owner);
             return;
         }
         if self.names.len() >= NAMES {
