@@ -10,11 +10,13 @@
 
 pub mod backoff;
 pub mod event;
+pub mod flags;
 pub mod holder;
 pub mod job;
 pub mod json;
 pub mod lease;
 pub mod name;
+pub mod reporter;
 pub mod time;
 pub mod wire;
 

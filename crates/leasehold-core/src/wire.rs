@@ -5,6 +5,7 @@
 //! wall-clock times add them. No view of a lease has its id: [`Secret`] carries one, and only in the answers to its holder.
 
 pub mod documents;
+pub mod flags;
 pub mod jobs;
 pub mod leases;
 
