@@ -75,6 +75,8 @@ export class Engine<Document> {
   #unsubscribe = () => {};
   /** What is to be asked once the rules are loaded. */
   #early: (() => void)[] = [];
+  /** The attempts of the start. */
+  #first: Promise<void> | undefined;
   #lease: ProjectLockLease | null = null;
   /** The document that was last looked at, and how often it was said to have changed. */
   #last: Document | undefined;
@@ -139,18 +141,19 @@ export class Engine<Document> {
     else this.#ask(() => this.#send('retry', {}));
   }
 
-  takeOver(options: AutoSaveTakeOver = {}): Promise<void> {
+  takeOver(options?: AutoSaveTakeOver): Promise<void> {
     this.#skew = null;
     return this.#acquire('takeOverProjectLock', options);
   }
 
-  ask(options: { readonly reason?: string | undefined } = {}): Promise<void> {
-    return this.#acquire('requestProjectHandover', options);
+  /** Asks the holder, once the attempts of the start are over: until then this tab cannot be handed anything. */
+  async ask(options?: { readonly reason?: string | undefined }): Promise<void> {
+    await this.#first;
+    if (!this.#lease) await this.#acquire('requestProjectHandover', options);
   }
 
   async handOver(): Promise<void> {
     await this.flush();
-    this.#change({ request: null });
     if (this.#lease) await this.#around.lock.releaseProjectLock({ lease: this.#lease }).catch(() => {});
   }
 
@@ -212,7 +215,7 @@ export class Engine<Document> {
     }
     this.#listen();
     this.#early.splice(0).forEach((ask) => ask());
-    await this.#acquire('acquireProjectLock');
+    this.#first = this.#acquire('acquireProjectLock');
   }
 
   /** Asks the rules now, or once they are loaded. */
@@ -431,7 +434,8 @@ export class Engine<Document> {
         this.#lease = event.lease;
         return;
       case 'lock:released':
-        return this.#lose({ isFree: true });
+        // The tab that asked has it next.
+        return this.#lose({ isFree: !this.#snapshot.request });
       case 'lock:readonly-entered': {
         const { lastError, manualSteps = null } = event;
         const failed = event.reason === 'release-failed';
@@ -441,8 +445,7 @@ export class Engine<Document> {
         });
       }
       case 'lock:held':
-        if (this.#readonly) this.#readonly = { ...this.#readonly, owner: event.holder, isFree: false };
-        return this.#show();
+        return this.#lose({ ...this.#readonly, owner: event.holder, isFree: false });
       case 'lock:available':
         if (this.#readonly) this.#readonly = { ...this.#readonly, isFree: true, owner: null };
         return this.#show();
@@ -455,7 +458,8 @@ export class Engine<Document> {
   }
 
   #hold(lease: ProjectLockLease): void {
-    [this.#lease, this.#readonly, this.#skew] = [lease, null, null];
+    this.#lease = lease;
+    this.#readonly = this.#skew = null;
     if (lease.guarantee !== 'tab-exclusive') return this.#send('lock', { lock: 'held' });
     this.#cannot('no-private-file-system', 'this browser has no private files to save in');
   }

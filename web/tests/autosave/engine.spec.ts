@@ -145,6 +145,28 @@ test('section 8, conflict: a second tab is read-only, names the holder and write
   expect(second.autosave.getSnapshot().isDirty).toBe(true);
 });
 
+// A second tab showed "No changes yet" for 4.5 s, as long as its attempts went on: users began to type.
+test('a second tab shows the holder while it still tries, and loads what was saved if the project becomes free meanwhile', async () => {
+  const first = await App.start({ label: 'the first tab' });
+  await first.saves('theirs');
+  const second = new App({ beside: first });
+  await second.pass(500);
+  expect(second.state).toMatchObject({ kind: 'readonly', reason: 'conflict', isFree: false, owner: { label: 'the first tab' } });
+  await first.tab.run(first.autosave());
+  await second.pass(2_000);
+  expect([second.state.kind, second.applied]).toEqual(['saved', ['theirs']]);
+});
+
+test('a second tab that still tries can take over at once', async () => {
+  const first = await App.start();
+  await first.saves('theirs');
+  const second = new App({ beside: first });
+  await second.pass(500);
+  await second.tab.run(second.autosave.takeOver());
+  await second.pass(1_000);
+  expect([second.state.kind, second.applied]).toEqual(['saved', ['theirs']]);
+});
+
 test('a tab that takes over loads what was saved, and its own work becomes a draft', async () => {
   const first = await App.start();
   await first.saves('theirs');
