@@ -32,6 +32,8 @@ await build({ ...options, entryPoints: ['src/index.ts', 'src/worker.ts'], extern
 await build({ ...options, entryPoints: ['src/local.ts', 'src/testing.ts'] });
 // A page that autosaves has the functions of the lock already.
 await build({ ...options, entryPoints: ['src/autosave.ts'], external: ['./index.js'] });
+// One whose flags turn autosave off does not load it.
+await build({ ...options, entryPoints: ['src/flags.ts'], external: ['./autosave.js'] });
 await build({ ...options, entryPoints: ['src/elements.ts', 'src/elements-define.ts'] });
 
 // Once more: terser finds 3 % that esbuild leaves, and a page loads it. No function here is used as a constructor, which is

@@ -50,6 +50,12 @@ test('the same with an autosave: at most 16 KB', () => {
   expect(zipped(dist, names)).toBeLessThanOrEqual(16_000);
 });
 
+test('flags: at most 2 KB, and no autosave before they turn it on', () => {
+  const names = loaded(dist, 'flags.js');
+  expect([...names]).toEqual(['flags.js']);
+  expect(zipped(dist, names)).toBeLessThanOrEqual(2_000);
+});
+
 test('the elements: at most 12 KB', () => {
   const names = loaded(dist, 'elements-define.js', loaded(dist, 'elements.js'));
   expect(names.size).toBeGreaterThan(1);

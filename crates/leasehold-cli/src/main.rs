@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod completions;
 mod connection;
+mod flags;
 mod job;
 mod logs;
 mod ls;
@@ -96,6 +97,9 @@ enum Command {
     /// Lock a project folder on disk, see who has it, unlock it.
     #[command(subcommand)]
     Project(project::Command),
+    /// Show in which phase of a roll-out pages are; go on to the next one, or back.
+    #[command(subcommand)]
+    Flags(flags::Command),
     /// Check, repair, back up or restore a file.
     #[command(subcommand)]
     Store(store::Command),
@@ -200,6 +204,7 @@ fn run(command: Command, out: &Out) -> Result<Ending> {
         Command::Job(command) => job::run(&command, out),
         Command::Try(args) => try_key::run(&args, out),
         Command::Project(command) => project::run(&command, out),
+        Command::Flags(command) => flags::run(&command, out),
         Command::Store(command) => store::run(&command, out),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args, out),

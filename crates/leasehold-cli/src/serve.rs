@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use leasehold_core::Ttl;
+use leasehold_core::flags::PhaseName;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
 use leasehold_server::{
     Config, Dev, DevSigner, DevUser, Limits, PusherApp, PusherSettings, Server, TlsFiles,
@@ -254,6 +255,8 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
         let why = "an audit is of take-overs and forced releases of documents, and on Firestore a server has jobs only";
         return Err(WrongUsage(format!("audit_file: {why}; leave it out")).into());
     }
+    config.flags_file = settings.flags_file.clone();
+    config.phase = settings.phase.as_deref().map(phase).transpose()?;
     config.ticket_secret = ticket_secret(settings)?;
     set_limits(&mut config.limits, settings);
     config.check().map_err(|error| WrongUsage(error.to_string()))?;
@@ -262,6 +265,10 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
         return Err(WrongUsage(format!("limits.leases_per_owner 0: {rule}; choose at least 1")).into());
     }
     Ok(config)
+}
+
+fn phase(name: &str) -> Result<PhaseName, WrongUsage> {
+    PhaseName::parse(name).map_err(|error| WrongUsage(error.to_string()))
 }
 
 fn set<T>(place: &mut T, value: Option<T>) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use leasehold_core::Ttl;
+use leasehold_core::flags::PhaseName;
 
 use crate::auth::Auth;
 use crate::dev::DevSigner;
@@ -34,6 +35,10 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The audit file, for take-overs and forced releases; no audit when absent.
     pub audit: Option<PathBuf>,
+    /// The flag file: which phase pages are in. It is read again when it changes.
+    pub flags_file: Option<PathBuf>,
+    /// The phase that counts here, whatever the flag file says.
+    pub phase: Option<PhaseName>,
     /// Signs tickets for event streams. Servers behind one address need the same secret; random at every start by default.
     pub ticket_secret: Option<Vec<u8>>,
     /// The WebSocket door for Pusher clients; closed when absent.
@@ -114,6 +119,8 @@ impl Config {
             trusted_proxies: Vec::new(),
             tls: None,
             audit: None,
+            flags_file: None,
+            phase: None,
             ticket_secret: None,
             pusher: None,
             limits: Limits::default(),

@@ -16,6 +16,7 @@ mod config;
 mod dev;
 mod error;
 mod files;
+pub mod flags;
 mod hub;
 mod metrics;
 mod nodes;
@@ -61,6 +62,7 @@ pub use pusher::settings::{PusherApp, PusherSettings};
 
 use audit::Audit as AuditLog;
 use error::{Code, Failure};
+use flags::CurrentFlags;
 use hub::Hub;
 use metrics::Metrics;
 use nodes::{Nodes, TakePart};
@@ -106,6 +108,8 @@ struct App {
     pusher: Option<Arc<Pusher>>,
     metrics: Metrics,
     audit: Option<Arc<AuditLog>>,
+    /// Which phase pages are in.
+    flags: CurrentFlags,
     openapi: String,
     api_page: String,
     stop: CancellationToken,
@@ -183,6 +187,7 @@ impl Server {
         }
         let stop = CancellationToken::new();
         let audit = config.audit.as_deref().map(AuditLog::open).transpose()?;
+        let flags = CurrentFlags::open(config.flags_file.clone(), config.phase.clone())?;
         let document = openapi::finish(&api(doors).into_openapi());
         let (nodes, take_part) = Nodes::new();
         let tasks = TaskTracker::new();
@@ -203,6 +208,7 @@ impl Server {
             config,
             metrics,
             audit,
+            flags,
             stop,
         });
         if let Some(store) = &app.whole {
@@ -388,6 +394,7 @@ fn service_api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(service::readyz))
         .routes(routes!(service::metrics))
         .routes(routes!(service::me))
+        .routes(routes!(service::flags))
 }
 
 /// The origins whose pages may call. Without any, browsers refuse all of them by themselves.

@@ -97,6 +97,12 @@ settings! {
         /// The file that records take-overs and forced releases [default: beside a store that is a file]
         #[arg(long, value_name = "FILE", env = "LEASEHOLD_AUDIT_FILE")]
         audit_file: PathBuf,
+        /// The flag file, which says in which phase of a roll-out pages are [default: none; `flags init` makes one]
+        #[arg(long, value_name = "FILE", env = "LEASEHOLD_FLAGS_FILE")]
+        flags_file: PathBuf,
+        /// The phase that counts here, whatever the flag file says [default: that of the file]
+        #[arg(long, value_name = "NAME", env = "LEASEHOLD_PHASE")]
+        phase: String,
         /// What tickets for event streams are signed with; several servers need the same [default: drawn at the start]
         #[arg(long, value_name = "FILE", env = "LEASEHOLD_TICKET_SECRET_FILE")]
         ticket_secret_file: PathBuf,

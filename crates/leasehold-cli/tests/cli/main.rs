@@ -9,6 +9,7 @@
 )]
 
 mod documents;
+mod flags;
 mod hardness;
 mod help;
 mod jobs;

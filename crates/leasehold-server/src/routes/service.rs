@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use leasehold_core::Key;
 use leasehold_core::wire::documents::Me;
+use leasehold_core::wire::flags::FlagsView;
 
 use crate::App;
 use crate::error::{Code, Failure};
 use crate::page;
-use crate::session::Session;
+use crate::rates::Who;
+use crate::session::{SenderAddress, Session};
 use crate::views;
 
 /// How long the store may take before the server counts as not ready.
@@ -71,6 +73,19 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
 #[utoipa::path(get, path = "/api/me", tag = "Operating", responses((status = 200, body = Me)))]
 pub(crate) async fn me(State(app): State<Arc<App>>, session: Session) -> Json<Me> {
     Json(views::me(&session.caller, (app.config.wall_clock)()))
+}
+
+/// Which phase are pages in?
+///
+/// The phase of the roll-out, and whether pages autosave in it. A page asks before it starts an autosave; no token is
+/// needed.
+#[utoipa::path(get, path = "/api/flags", tag = "Operating", security(()), responses((status = 200, body = FlagsView)))]
+pub(crate) async fn flags(
+    State(app): State<Arc<App>>,
+    SenderAddress(address): SenderAddress,
+) -> Result<Response, Failure> {
+    app.slow_down(Who::Address(address))?;
+    Ok(([(CACHE_CONTROL, HeaderValue::from_static("no-store"))], Json(app.flags.view())).into_response())
 }
 
 /// The OpenAPI document.

@@ -5,6 +5,7 @@
 mod api;
 mod audit;
 mod connections;
+mod flags;
 mod harness;
 mod jobs;
 mod leases;

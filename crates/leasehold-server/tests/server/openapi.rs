@@ -26,6 +26,7 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
         "GET /api/documents/{roomId}/lock",
         "GET /api/documents/{roomId}/presence",
         "GET /api/events",
+        "GET /api/flags",
         "GET /api/jobs/{collection}/{id}",
         "GET /api/leases/{name}",
         "GET /api/me",

@@ -70,7 +70,7 @@ pub(super) fn one_retry_policy(files: &[File]) -> Vec<String> {
 }
 
 /// Where shapes of JSON, files and queries may be declared. Everything else takes and gives types of these files.
-const SERDE: [&str; 17] = [
+const SERDE: [&str; 18] = [
     "crates/leasehold-core/src/json.rs",
     "crates/leasehold-core/src/wire",
     "crates/leasehold-project-rules/src/wire",
@@ -78,6 +78,7 @@ const SERDE: [&str; 17] = [
     "crates/leasehold-project/src/lock_file.rs",
     "crates/leasehold-project/src/request.rs",
     "crates/leasehold-server/src/audit.rs",
+    "crates/leasehold-server/src/flags.rs",
     "crates/leasehold-server/src/tickets.rs",
     "crates/leasehold-server/src/pusher/between.rs",
     "crates/leasehold-server/src/pusher/message.rs",
