@@ -17,6 +17,7 @@ pub mod json;
 pub mod lease;
 pub mod name;
 pub mod reporter;
+pub mod telemetry;
 pub mod time;
 pub mod wire;
 

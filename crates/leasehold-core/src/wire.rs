@@ -8,6 +8,7 @@ pub mod documents;
 pub mod flags;
 pub mod jobs;
 pub mod leases;
+pub mod telemetry;
 
 use std::collections::BTreeMap;
 

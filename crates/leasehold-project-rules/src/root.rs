@@ -2,9 +2,7 @@
 //! the Collector, the Analyzer or a log: a `.lock` there would end up in their statistics.
 
 use leasehold_core::name::Invalid;
-
-/// Folders that others watch.
-const FOREIGN: [&str; 3] = ["collector", "analyzer", "workflow-cookbook"];
+use leasehold_core::telemetry::FOREIGN_FOLDERS as FOREIGN;
 
 /// Folders of logs.
 const LOGS: [&str; 2] = ["log", "logs"];

@@ -15,6 +15,7 @@ mod jobs;
 mod model;
 mod names;
 mod table;
+mod telemetry;
 mod world;
 
 use proptest::test_runner::Config as ProptestConfig;
