@@ -34,6 +34,9 @@ await build({ ...options, entryPoints: ['src/local.ts', 'src/testing.ts'] });
 await build({ ...options, entryPoints: ['src/autosave.ts'], external: ['./index.js'] });
 // One whose flags turn autosave off does not load it.
 await build({ ...options, entryPoints: ['src/flags.ts'], external: ['./autosave.js'] });
+// A page that locks documents loads nothing of the project lock.
+await build({ ...options, entryPoints: ['src/documents.ts'] });
+await build({ ...options, entryPoints: ['src/documents-worker.ts'] });
 await build({ ...options, entryPoints: ['src/elements.ts', 'src/elements-define.ts'] });
 
 // Once more: terser finds 3 % that esbuild leaves, and a page loads it. No function here is used as a constructor, which is

@@ -5,12 +5,14 @@
 //! [`call`], and reads as many bytes as that says from where [`answer`] points. One instance of the module serves all projects of
 //! a page; it imports nothing.
 //!
-//! With the feature `autosave` the crate becomes another module of the same kind, for the autosave alone: `autosave.rs`.
+//! With the feature `autosave` the crate becomes another module of the same kind, for the autosave alone: `autosave.rs`; with
+//! `documents` a third one, for the locks of documents on a server: `documents.rs`.
 
 #![allow(unsafe_code)] // exported symbols and the allocator, and nothing else
 
 pub mod autosave;
 pub mod border;
+pub mod documents;
 pub mod fields;
 mod tab;
 #[cfg(not(target_family = "wasm"))]
@@ -20,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub use tab::{Answer, Readings, Tab};
 #[cfg(not(target_family = "wasm"))]
-pub use typescript::{autosave_typescript, typescript};
+pub use typescript::{autosave_typescript, documents_typescript, typescript};
 
 /// The standard library's allocator is 3 KB of what a page loads; a page's rules allocate little, and rarely.
 // SAFETY: a WebAssembly instance without shared memory has one thread.
@@ -30,10 +32,12 @@ static ALLOCATOR: lol_alloc::AssumeSingleThreaded<lol_alloc::FreeListAllocator> 
     unsafe { lol_alloc::AssumeSingleThreaded::new(lol_alloc::FreeListAllocator::new()) };
 
 /// What the module is for.
-#[cfg(not(feature = "autosave"))]
+#[cfg(not(any(feature = "autosave", feature = "documents")))]
 type Machines = Tab;
-#[cfg(feature = "autosave")]
+#[cfg(all(feature = "autosave", not(feature = "documents")))]
 type Machines = autosave::AutoSaves;
+#[cfg(feature = "documents")]
+type Machines = documents::Documents;
 
 struct Host {
     machines: Machines,
@@ -50,7 +54,11 @@ fn with_host<T>(work: impl FnOnce(&mut Host) -> T) -> T {
 // SAFETY: nothing else exports this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn fingerprint() -> u32 {
-    if cfg!(feature = "autosave") { autosave::FINGERPRINT } else { border::FINGERPRINT }
+    match (cfg!(feature = "documents"), cfg!(feature = "autosave")) {
+        (true, _) => documents::FINGERPRINT,
+        (false, true) => autosave::FINGERPRINT,
+        (false, false) => border::FINGERPRINT,
+    }
 }
 
 /// Makes room for a request of this many bytes; answers where it begins.

@@ -1,4 +1,4 @@
-//! Writes `web/src/border.ts` and `web/src/autosave/border.ts`: the types of requests and answers, and the fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
+//! Writes `web/src/border.ts`, `web/src/autosave/border.ts` and `web/src/documents/border.ts`: the types of requests and answers, and the fingerprint. A test compares it with the file in the repository; `cargo xtask web` writes it.
 
 use leasehold_project_rules::autosave::wire::{ERROR_CODES, STATES};
 use leasehold_project_rules::autosave::{MAX_RETRIES, history};
@@ -10,9 +10,9 @@ use leasehold_project_rules::wire::json::camel_case;
 use leasehold_project_rules::wire::shape::{FieldShape, Shape, VariantShape};
 use leasehold_project_rules::{Guarantee, Operation, Say, State, Strategy};
 
-use crate::autosave;
 use crate::border::{ANSWERS, FINGERPRINT, REQUESTS, RequestTable};
 use crate::fields::{Field, FieldTable, Kind};
+use crate::{autosave, documents};
 
 const HEADER: &str = "\
 // Made by `cargo xtask web` from crates/leasehold-wasm/src/border.rs and crates/leasehold-project-rules/src/wire.rs.
@@ -22,6 +22,11 @@ const HEADER: &str = "\
 const AUTOSAVE_HEADER: &str = "\
 // Made by `cargo xtask web` from crates/leasehold-wasm/src/autosave.rs and crates/leasehold-project-rules/src/autosave/wire.rs.
 // Change those, not this.
+";
+
+const DOCUMENTS_HEADER: &str = "\
+// Made by `cargo xtask web` from crates/leasehold-wasm/src/documents.rs.
+// Change that, not this.
 ";
 
 /// The text of `web/src/border.ts`.
@@ -73,6 +78,18 @@ pub fn autosave_typescript() -> String {
         text += &format!("\nexport type {name} = {};\n", words.join(" | "));
     }
     for shape in autosave::ANSWERS {
+        text += &answer(shape);
+    }
+    text
+}
+
+/// The text of `web/src/documents/border.ts`.
+pub fn documents_typescript() -> String {
+    let mut text = String::from(DOCUMENTS_HEADER);
+    text += "\n/** What a module of WebAssembly must say that these declarations belong to. */\n";
+    text += &format!("export const FINGERPRINT = {};\n", documents::FINGERPRINT);
+    text += &requests(documents::REQUESTS);
+    for shape in documents::ANSWERS {
         text += &answer(shape);
     }
     text
@@ -214,7 +231,12 @@ mod tests {
 
     #[test]
     fn the_files_in_the_repository_are_what_the_declarations_say() {
-        for (name, text) in [("border.ts", typescript()), ("autosave/border.ts", autosave_typescript())] {
+        let files = [
+            ("border.ts", typescript()),
+            ("autosave/border.ts", autosave_typescript()),
+            ("documents/border.ts", documents_typescript()),
+        ];
+        for (name, text) in files {
             let path = format!("{}/../../web/src/{name}", env!("CARGO_MANIFEST_DIR"));
             let known = std::fs::read_to_string(path).unwrap_or_default();
             assert!(known == text, "web/src/{name} is out of date: `cargo xtask web` writes it anew");

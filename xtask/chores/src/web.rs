@@ -108,7 +108,8 @@ pub fn build(workspace: &Workspace) -> Result<()> {
 /// repository is another.
 fn write_border(workspace: &Workspace) -> Result<()> {
     write_declarations(workspace, "lock", "src/border.ts")?;
-    write_declarations(workspace, "autosave", "src/autosave/border.ts")
+    write_declarations(workspace, "autosave", "src/autosave/border.ts")?;
+    write_declarations(workspace, "documents", "src/documents/border.ts")
 }
 
 fn write_declarations(workspace: &Workspace, of: &str, path: &str) -> Result<()> {
@@ -129,7 +130,8 @@ fn write_declarations(workspace: &Workspace, of: &str, path: &str) -> Result<()>
 fn compile_rules(workspace: &Workspace) -> Result<()> {
     tools::ensure_target(workspace, TARGET)?;
     compile_module(workspace, &[], "leasehold.wasm")?;
-    compile_module(workspace, &["--features", "autosave"], "leasehold-autosave.wasm")
+    compile_module(workspace, &["--features", "autosave"], "leasehold-autosave.wasm")?;
+    compile_module(workspace, &["--features", "documents"], "leasehold-documents.wasm")
 }
 
 fn compile_module(workspace: &Workspace, features: &[&str], name: &str) -> Result<()> {

@@ -1,0 +1,281 @@
+// `leasehold/documents` in a real browser, against the real server, over a network that fails. A lock lasts 3 s here.
+
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { isInstalled, start, type Browser, type Kind, type Tab } from './browsers.js';
+import type { Opened } from './documents.js';
+import { LeaseholdServer, PROGRAM, token } from './leasehold.js';
+import { TestServer } from './server.js';
+import { Store, Wire } from './wire.js';
+
+const TTL_MS = 3_000;
+const ANNA = token({ sub: 'anna', name: 'Anna', documents: { '*': 'lock' } });
+const BEN = token({ sub: 'ben', name: 'Ben', documents: { '*': 'lock' } });
+const CHIEF = token({ sub: 'chief', name: 'Chief', documents: { '*': 'force' } });
+
+const startServer = () => LeaseholdServer.start('--jwt-secret-file', 'secret', '--ttl', '3s', '--heartbeat', '1s', '--cors-origins', '*');
+
+const begun = (tab: Tab) => tab.run(async () => { while (!globalThis.doc) await new Promise((resolve) => { setTimeout(resolve, 5); }); }, null);
+const until = (tab: Tab, ...status: string[]) => tab.run((status) => doc.until(...status), status);
+const state = (tab: Tab) => tab.run(() => doc.lock.getState(), null);
+const fence = (tab: Tab) => tab.run(() => doc.lock.fence, null);
+const type = (tab: Tab, text: string) => tab.run((text) => { doc.type(text); return doc.save(); }, text);
+const acquire = async (tab: Tab) => {
+  await until(tab, 'free', 'read-only');
+  return tab.run(() => doc.lock.acquire(), null);
+};
+
+/** The tests in one browser. */
+export function documentTests(kind: Kind): void {
+  let browser: Browser;
+  let pages: TestServer;
+  let server: LeaseholdServer;
+  let store: Store;
+  const canRun = PROGRAM !== undefined && isInstalled(kind);
+  beforeAll(async () => {
+    if (!canRun) return;
+    [pages, store, server, browser] = await Promise.all([TestServer.start(), Store.start(), startServer(), start(kind, { hides: true })]);
+  });
+  afterAll(async () => { await Promise.all([browser?.close(), pages?.stop(), store?.stop(), server?.remove()]); });
+
+  let rooms = 0;
+
+  /** A document of its own for each test, and what is opened on it. */
+  class Stage {
+    readonly room = `${kind}.${++rooms}`;
+    readonly #ends: (() => Promise<unknown>)[] = [];
+    server = server;
+
+    async wire(): Promise<Wire> {
+      const wire = await Wire.to(this.server.url);
+      this.#ends.push(() => wire.stop());
+      return wire;
+    }
+
+    /** A server of its own. */
+    async ownServer(): Promise<void> {
+      this.server = await startServer();
+      this.#ends.push(() => this.server.remove());
+    }
+
+    async open(opened: Partial<Opened> = {}): Promise<Tab> {
+      const all = { server: this.server.url, store: store.url, room: this.room, token: ANNA, who: 'anna', ...opened };
+      const tab = await browser.open(`${page('documents.html')}#${encodeURIComponent(JSON.stringify(all))}`);
+      this.#ends.push(() => tab.close().catch(() => {}));
+      await begun(tab);
+      return tab;
+    }
+
+    asBen(opened: Partial<Opened> = {}): Promise<Tab> {
+      return this.open({ token: BEN, who: 'ben', ...opened });
+    }
+
+    async end(): Promise<void> {
+      for (const end of this.#ends.splice(0)) await end();
+    }
+  }
+
+  const page = (name: string) => pages.page(`documents-${kind}`, `tests/browsers/${name}`);
+
+  function check(name: string, work: (stage: Stage) => Promise<void>, isConcurrent = false): void {
+    (!canRun ? test.skip : isConcurrent ? test.concurrent : test)(name, async () => {
+      const stage = new Stage();
+      try {
+        await work(stage);
+      } finally {
+        await stage.end();
+      }
+    }, 60_000);
+  }
+
+  check('one page edits, the other sees who, and edits when it is free', async (stage) => {
+    const a = await stage.open();
+    expect([await acquire(a), await type(a, 'by Anna')]).toEqual([true, 'saved']);
+    expect((await a.run(() => doc.log, null)).slice(-2)).toEqual(['mine', 'saved']);
+    const b = await stage.asBen();
+    expect(await acquire(b)).toBe(false);
+    expect(await state(b)).toMatchObject({
+      status: 'read-only', holder: { id: 'anna', name: 'Anna' }, sameUser: false, mayTakeOver: false, may: 'lock', problem: { code: 'held' },
+    });
+    expect(await fence(b)).toBe(null);
+    await a.run(() => doc.lock.release(), null);
+    await until(b, 'free');
+    expect([await acquire(b), await b.run(() => doc.text, null)]).toEqual([true, 'by Anna']);
+    await until(a, 'read-only');
+    expect(await state(a)).toMatchObject({ holder: { name: 'Ben' }, lost: null, draft: null });
+  });
+
+  // In Firefox, a Worker's calls pass through the page's thread: there the page's timers alone stand still.
+  check('the Worker renews while the page, or all of its timers, stand still for longer than the lock lasts', async (stage) => {
+    const a = await stage.open();
+    await acquire(a);
+    const before = await fence(a);
+    await a.run(async ({ ms, isBlocked }) => {
+      const after = globalThis.setTimeout;
+      globalThis.setTimeout = (() => 0) as never;
+      if (isBlocked) for (const end = Date.now() + ms; Date.now() < end;);
+      else await new Promise((resolve) => { after(resolve, ms); });
+      globalThis.setTimeout = after;
+    }, { ms: TTL_MS + 500, isBlocked: kind === 'chromium' });
+    expect([await fence(a), (await state(a)).status]).toEqual([before, 'mine']);
+  });
+
+  check('a reload keeps the lock, also if the first answer to its return is lost', async (stage) => {
+    const wire = await stage.wire();
+    const a = await stage.open({ server: wire.url });
+    await acquire(a);
+    const before = await fence(a);
+    wire.loseAnswerTo(`POST /api/documents/${stage.room}/lock/resume`);
+    const b = await stage.asBen({ isEager: true });
+    await until(b, 'read-only');
+    await a.reload();
+    await begun(a);
+    await until(a, 'mine');
+    expect(await fence(a)).toBe(before);
+    expect(await a.run(() => doc.log.filter((entry) => entry === 'reload'), null)).toEqual(['reload']);
+    expect((await b.run(() => doc.events.map(({ event }) => event), null))).not.toContain('DocumentUnlocked');
+  });
+
+  check('a duplicated tab has a copy of everything, and is a holder of its own', async (stage) => {
+    const a = await stage.open();
+    await acquire(a);
+    const before = await fence(a);
+    const copy = await a.run(async () => {
+      const other = window.open(location.href) as Window & typeof globalThis;
+      const settled = () => other.doc && other.doc.lock.getState().status === 'read-only' && other.doc.lock.getState().sameUser;
+      while (!settled()) await new Promise((resolve) => { setTimeout(resolve, 20); });
+      const { mayTakeOver } = other.doc.lock.getState();
+      const isAnother = other.sessionStorage.getItem('leasehold.tab') !== sessionStorage.getItem('leasehold.tab');
+      other.close();
+      return { mayTakeOver, isAnother };
+    }, null);
+    expect(copy).toEqual({ mayTakeOver: true, isAnother: true });
+    expect(await fence(a)).toBe(before);
+  });
+
+  for (const [name, how] of [['cut', (wire: Wire) => wire.cut()], ['silent', (wire: Wire) => wire.hole()]] as const) {
+    check(`a network that is ${name}: read-only before anybody else can have it; then it comes back and loads first`, async (stage) => {
+      const wire = await stage.wire();
+      const a = await stage.open({ server: wire.url });
+      const b = await stage.asBen();
+      await acquire(a);
+      await type(a, 'saved');
+      await a.run(() => doc.type('typed since'), null);
+      how(wire);
+      await until(a, 'offline');
+      await b.run(() => doc.when(() => doc.events.some(({ event }) => event === 'DocumentUnlocked')), null);
+      const [unlocked, lastFenceAt] = [Date.now(), await a.run(() => doc.lastFenceAt, null)];
+      expect(lastFenceAt).toBeLessThan(unlocked);
+      expect(await a.run(() => doc.save(), null)).toBe('no fence');
+      expect(await state(a)).toMatchObject({ lost: { reason: 'offline' }, draft: { text: 'typed since' } });
+      expect([await acquire(b), await type(b, 'by Ben')]).toEqual([true, 'saved']);
+      await b.run(() => doc.lock.release(), null);
+      wire.mend();
+      await a.run(() => { dispatchEvent(new Event('online')); }, null);
+      await until(a, 'mine');
+      expect(await a.run(() => doc.text, null)).toBe('by Ben');
+      expect((await state(a)).draft?.text).toBe('typed since');
+      expect(await type(a, 'by both')).toBe('saved');
+    }, true);
+  }
+
+  check('a short break loses nothing, nor does a slow network, nor a server that is restarted', async (stage) => {
+    await stage.ownServer();
+    const wire = await stage.wire();
+    const a = await stage.open({ server: wire.url });
+    await acquire(a);
+    const before = await fence(a);
+    const renewed = async () => {
+      const until = (await a.run(() => doc.lastFenceAt, null)) + TTL_MS;
+      await a.run((until) => doc.when(() => doc.lastFenceAt > until || doc.lock.fence === null), until);
+    };
+    wire.cut();
+    await a.run(() => doc.when(() => doc.lock.getState().connection === 'lost'), null);
+    wire.mend();
+    wire.delay(150);
+    await renewed();
+    wire.mend();
+    expect(await fence(a)).toBe(before);
+    await stage.server.stop();
+    await stage.server.begin();
+    await renewed();
+    expect([await fence(a), (await state(a)).status]).toEqual([before, 'mine']);
+  }, true);
+
+  check('a page without events learns by its renewal: 404 and 403, in the words of the source', async (stage) => {
+    for (const [path, reason, text] of [
+      ['force-release', 'not-found', 'ロックが見つかりません'], ['take-over', 'not-holder', 'ロックを保持していません'],
+    ] as const) {
+        const a = await stage.open({ isDeaf: true, options: { language: 'ja' } });
+      await acquire(a);
+      const body = { fence: await fence(a), reason: 'a test' };
+      expect((await server.call(CHIEF, 'POST', `${stage.room}/lock/${path}`, body)).status).toBeLessThan(300);
+      await a.run(() => doc.when(() => doc.lock.getState().lost !== null), null);
+      expect((await state(a)).lost).toMatchObject({ reason, text });
+      await a.close();
+    }
+  }, true);
+
+  check('taken over with a reason: the loser is told, its text is kept, and it may ask for it back', async (stage) => {
+    const a = await stage.open();
+    await acquire(a);
+    await type(a, 'saved');
+    await a.run(() => doc.type('unsaved'), null);
+    const chief = await stage.open({ token: CHIEF, who: 'chief' });
+    await until(chief, 'read-only');
+    expect(await state(chief)).toMatchObject({ mayTakeOver: true, may: 'force' });
+    expect(await chief.run(() => doc.lock.takeOver('closing time'), null)).toBe(true);
+    await until(a, 'read-only');
+    expect(await state(a)).toMatchObject({
+      lost: { reason: 'taken-over', by: 'Chief', note: 'closing time' }, holder: { name: 'Chief' }, draft: { text: 'unsaved' },
+    });
+    expect(await a.run(() => doc.save(), null)).toBe('no fence');
+    // Ask, be refused, ask again, get it.
+    const refused = a.run(() => doc.lock.ask(), null);
+    await chief.run(() => doc.when(() => doc.lock.getState().request?.endsAt != null), null);
+    expect((await state(chief)).request).toMatchObject({ by: { name: 'Anna' }, onSilence: 'refuse' });
+    await chief.run(() => doc.lock.answer('refuse'), null);
+    expect(await refused).toBe(false);
+    expect(await state(chief)).toMatchObject({ status: 'mine', request: null });
+    await chief.run(() => doc.type('the last word'), null);
+    const granted = a.run(() => doc.lock.ask(), null);
+    await chief.run(() => doc.when(() => doc.lock.getState().request !== null), null);
+    await chief.run(() => doc.lock.answer('hand-over'), null);
+    expect(await granted).toBe(true);
+    expect([(await state(a)).status, await a.run(() => doc.text, null)]).toEqual(['mine', 'the last word']);
+    expect(await state(chief)).toMatchObject({ lost: { reason: 'handed-over', by: 'Anna' }, draft: null });
+    await a.run(() => { doc.lock.discardDraft(); }, null);
+    expect((await state(a)).draft).toBe(null);
+  });
+
+  check('a page that closes its document leaves nothing behind, whatever is under way', async (stage) => {
+    const a = await stage.open();
+    await until(a, 'free');
+    await a.run(async () => {
+      const acquired = doc.lock.acquire();
+      await doc.lock.close();
+      await acquired;
+    }, null);
+    expect(await (await server.call(ANNA, 'GET', `${stage.room}/lock`)).json()).toMatchObject({ locked: false });
+    expect((await state(a)).status).toBe('closed');
+  });
+
+  check('back from the cache: the lock is resumed, or the page finds that another has it', async (stage) => {
+    const a = await stage.open();
+    await acquire(a);
+    await a.run(() => doc.type('unsaved'), null);
+    await a.away(page('elements.html'));
+    await a.back();
+    await begun(a);
+    await until(a, 'mine');
+    const b = await stage.asBen();
+    await a.front();
+    await a.away(page('elements.html'));
+    await until(b, 'free');
+    expect(await acquire(b)).toBe(true);
+    await a.back();
+    await begun(a);
+    await until(a, 'read-only');
+    expect(await state(a)).toMatchObject({ holder: { name: 'Ben' } });
+    expect(await fence(a)).toBe(null);
+  });
+}
