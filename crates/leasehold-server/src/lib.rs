@@ -36,6 +36,7 @@ mod sweeper;
 mod tickets;
 mod views;
 mod visible;
+mod watchers;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -104,6 +105,7 @@ struct App {
     tickets: Tickets,
     rates: Rates,
     streams: Streams,
+    watchers: watchers::Watchers,
     /// The WebSocket door, if it is open.
     pusher: Option<Arc<Pusher>>,
     metrics: Metrics,
@@ -201,6 +203,7 @@ impl Server {
             tickets: Tickets::new(config.ticket_secret.clone().map_or_else(random_secret, Ok)?),
             rates: Rates::new(&config.limits),
             streams: Streams::new(&config.limits, &metrics),
+            watchers: watchers::Watchers::default(),
             api_page: openapi::page(&document),
             openapi: document.to_string(),
             store,

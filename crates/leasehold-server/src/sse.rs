@@ -13,20 +13,19 @@ use leasehold_core::wire::documents::EndOfStream;
 use serde::Serialize;
 
 use crate::hub::HubEvent;
-use crate::rates::StreamPermit;
 use crate::subscription::{Item, Subscription};
 
 /// How often a silent stream sends a comment, so that both sides and the proxies between them know that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The response that carries the subscription. The permit is held as long as the stream is open.
-pub(crate) fn response(subscription: Subscription, permit: StreamPermit) -> Response {
-    let written = stream::unfold((subscription, permit), async |(mut subscription, permit)| {
+/// The response that carries the subscription. `held` is kept as long as the stream is open: its permit, and who follows it.
+pub(crate) fn response(subscription: Subscription, held: impl Send + 'static) -> Response {
+    let written = stream::unfold((subscription, held), async |(mut subscription, held)| {
         let bytes = match tokio::time::timeout(KEEP_ALIVE, subscription.next()).await {
             Ok(item) => write(&item?),
             Err(_) => Bytes::from_static(b":\n\n"),
         };
-        Some((Ok::<_, Infallible>(bytes), (subscription, permit)))
+        Some((Ok::<_, Infallible>(bytes), (subscription, held)))
     });
     let headers =
         [("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no")];

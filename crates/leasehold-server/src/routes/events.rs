@@ -131,6 +131,10 @@ pub(crate) async fn of_all(State(app): State<Arc<App>>, watcher: Watcher) -> Res
 }
 
 async fn stream(app: &Arc<App>, watcher: Watcher, topic: Topic) -> Response {
+    let looking = match &topic {
+        Topic::Document(room) => Some(app.watchers.follow(room, &watcher.session.caller)),
+        Topic::Visible => None,
+    };
     let subscription = Subscription::open(app, watcher.session, topic, watcher.after).await;
-    sse::response(subscription, watcher.permit)
+    sse::response(subscription, (watcher.permit, looking))
 }

@@ -15,8 +15,8 @@ use crate::views;
 
 /// See who is at a document
 ///
-/// Who edits holds the lock, who asks has requested it, and who looks is on the document's presence channel (WebSocket). Who edits
-/// or asks is not listed among those who look.
+/// Who edits holds the lock, who asks has requested it, and who looks is on the document's presence channel (WebSocket) or follows
+/// the document's event stream on this server. Who edits or asks is not listed among those who look.
 #[utoipa::path(
     get, path = "/api/documents/{roomId}/presence", tag = "Locks",
     params(RoomPath),
@@ -35,7 +35,8 @@ pub(crate) async fn presence(
     let request = lease.and_then(|lease| lease.request.as_deref());
     let asking: Vec<Holder> =
         request.map(|request| views::holder(&request.bid.owner, &request.bid.meta)).into_iter().collect();
-    let people = app.pusher.as_ref().map(|pusher| pusher.lookers(&room)).unwrap_or_default();
+    let mut people = app.watchers.of(&room);
+    people.extend(app.pusher.as_ref().map(|pusher| pusher.lookers(&room)).unwrap_or_default());
     let is_listed = |id: &str| editing.iter().chain(&asking).any(|person| person.id == id);
     let looking = people.into_iter().filter(|(id, _)| !is_listed(id));
     let looking = looking.map(|(id, name)| Holder { id, name }).collect();

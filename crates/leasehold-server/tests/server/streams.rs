@@ -54,6 +54,23 @@ async fn a_stream_begins_with_a_snapshot_and_tells_everything() {
     }
 }
 
+/// A page that follows a document has it open: who looks was known of pages on the presence channel alone.
+#[tokio::test(start_paused = true)]
+async fn who_follows_a_document_is_shown_as_looking_until_the_stream_ends() {
+    let house = House::new();
+    let (anna, ben) = (house.user("user-a"), house.user("user-b"));
+    let looking = async || anna.get("/api/documents/minutes/presence").await.ok()["looking"].clone();
+    assert_eq!(looking().await, json!([]));
+    let mut streams = vec![ben.listen(EVENTS).await, ben.listen(EVENTS).await];
+    let all = ben.listen("/api/events").await;
+    assert_eq!(looking().await, json!([{ "id": "user-b", "name": "user-b" }]));
+    streams.pop();
+    assert_eq!(looking().await, json!([{ "id": "user-b", "name": "user-b" }]), "another page of the same person");
+    streams.pop();
+    assert_eq!(looking().await, json!([]), "a stream of all documents is no look at this one");
+    drop(all);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_name_of_a_holder_is_shown_also_when_it_leaves() {
     let house = House::new();
