@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 const minutes = process.env['SOAK'] ? 180 : 5;
 const common = { testTimeout: minutes * 60_000, hookTimeout: 60_000 };
 /** They compare times with bars: another browser beside them would be measured too. */
-const MEASURED = ['tests/browsers/death.spec.ts', 'tests/browsers/causes.spec.ts'];
+const MEASURED = ['tests/browsers/death.spec.ts', 'tests/browsers/causes.spec.ts', 'tests/browsers/document-waits.spec.ts'];
 
 // Most tests wait, for a lease to end or a tab to be hidden: two files at a time.
 export default defineConfig({

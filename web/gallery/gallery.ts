@@ -1,9 +1,11 @@
-// The gallery: every state of both elements side by side, in English and Japanese, light and dark. Time stands still in it, so
+// The gallery: every state of all elements side by side, in English and Japanese, light and dark. Time stands still in it, so
 // that toasts stay.
 
 import '../src/elements/autosave-history-define.js';
 import '../src/elements/autosave-indicator-define.js';
+import '../src/elements/document-lock-define.js';
 import { FakeClock } from '../src/testing/clock.js';
+import { DOCUMENTS, FixtureDocument } from './document-fixture.js';
 import { AT, FixtureStore, SNAPSHOTS, snapshotOf } from './fixture.js';
 
 const COLUMNS = [['en', 'light'], ['en', 'dark'], ['ja', 'light'], ['ja', 'dark']] as const;
@@ -43,8 +45,10 @@ const DIALOGS: Readonly<Record<string, readonly [string, string]>> = {
 };
 
 /** A dialog as a part of the page: only one can be modal at a time. */
-async function dialog(cell: HTMLElement, [state, part]: readonly [string, string]): Promise<void> {
-  const made = await indicator(cell, state);
+async function dialog(
+  cell: HTMLElement, [state, part]: readonly [string, string], show: typeof indicator = indicator,
+): Promise<void> {
+  const made = await show(cell, state);
   made.shadowRoot!.querySelector<HTMLElement>(`button[part~=${part}]`)!.click();
   const opened = made.shadowRoot!.querySelector('dialog')!;
   opened.close();
@@ -91,6 +95,20 @@ async function history(cell: HTMLElement, name: string): Promise<void> {
   await turn();
 }
 
+/** The dialogs of the document's lock: in which state, and which button opens it. */
+const DOCUMENT_DIALOGS: Readonly<Record<string, readonly [string, string]>> = {
+  'take over': ['held: may take over', 'takeOver'],
+  'draft': ['mine, with a draft', 'show'],
+};
+
+async function documentLock(cell: HTMLElement, name: string): Promise<HTMLElement> {
+  const made = Object.assign(document.createElement('document-lock'), { clock: new FakeClock(AT), document: new FixtureDocument(DOCUMENTS[name]!) });
+  cell.append(made);
+  // The texts of a language may have to be loaded.
+  while (!made.shadowRoot!.querySelector('[part=text]')!.textContent) await turn();
+  return made;
+}
+
 function turn(): Promise<void> {
   return new Promise((resolve) => { setTimeout(resolve, 0); });
 }
@@ -99,6 +117,8 @@ document.querySelector('thead tr')!.append(element('td'), ...COLUMNS.map((names)
 await Promise.all([
   ...Object.keys(SNAPSHOTS).flatMap((name) => row(name, async (cell) => { await indicator(cell, name); })),
   ...Object.entries(DIALOGS).flatMap(([name, how]) => row(`dialog: ${name}`, (cell) => dialog(cell, how))),
+  ...Object.keys(DOCUMENTS).flatMap((name) => row(`document: ${name}`, async (cell) => { await documentLock(cell, name); })),
+  ...Object.entries(DOCUMENT_DIALOGS).flatMap(([name, how]) => row(`document dialog: ${name}`, (cell) => dialog(cell, how, documentLock))),
   ...Object.keys(HISTORIES).flatMap((name) => row(`history: ${name}`, (cell) => history(cell, name))),
 ]);
 document.documentElement.dataset['ready'] = 'yes';

@@ -19,12 +19,6 @@ export interface InitOptions {
   readonly wasmUrl?: string | URL;
 }
 
-/** The events of a document, by the names that Echo knows them by. */
-const NAMES = [
-  'DocumentLocked', 'DocumentUnlocked', 'DocumentLeaving', 'DocumentResumed', 'HandoverRequested', 'HandoverTold', 'HandoverRefused',
-  'HandoverWithdrawn',
-];
-
 const NOTHING: EngineState = {
   me: null, connection: 'connecting', may: 'read', lock: undefined, mine: null, request: null, asking: null,
   presence: { editing: [], asking: [], looking: [] }, lost: null, problem: null, isRefused: false,
@@ -85,7 +79,7 @@ class PageDocument implements DocumentLock {
     this.#name = `${this.#server} ${roomId}`;
     this.#state = this.#drawn();
     documents.set(this.#number, this);
-    this.#opened = this.#open();
+    this.#opened = this.#open(closing.get(this.#name));
   }
 
   // --- what the page sees ---
@@ -359,10 +353,11 @@ class PageDocument implements DocumentLock {
 
   // --- the page's life ---
 
-  async #open(): Promise<void> {
+  /** Opens it, once the one `before` it is closed. */
+  async #open(before: Promise<unknown> | undefined): Promise<void> {
     tab ??= beginTab();
     await tab.ready;
-    await closing.get(this.#name);
+    await before;
     const { token, echo, language } = this.options;
     const settings = {
       room: this.roomId, server: this.#server, tab: tab.id, language: language ?? (document.documentElement.lang || navigator.language),
@@ -370,16 +365,11 @@ class PageDocument implements DocumentLock {
     };
     post({ document: this.#number, open: settings });
     if (document.visibilityState === 'hidden') void this.#send('visible', false);
-    if (echo) this.#listen();
+    if (echo) {
+      const { listen } = await import('./documents/echo.js');
+      listen(echo, this.roomId, (event) => void this.#send('event', event), (isLive) => void this.#send('look', isLive));
+    }
     if (!this.#isClosed) this.#resume();
-  }
-
-  /** The events come from the application's own socket. */
-  #listen(): void {
-    const channel = this.options.echo!.private(`document.${this.roomId}`);
-    for (const name of NAMES) channel.listen(name, (event: DocumentEvent) => void this.#send('event', { ...event, event: name }));
-    channel.subscribed(() => void this.#send('look', true));
-    channel.error(() => void this.#send('look', false));
   }
 
   /** Resumes what the page before this one has left in this tab. */

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
+import { build as esbuild } from 'esbuild';
 import { build as vite } from 'vite';
 import { expect, test } from 'vitest';
 import webpack from 'webpack';
@@ -60,6 +61,23 @@ test('the elements: at most 12 KB', () => {
   const names = loaded(dist, 'elements-define.js', loaded(dist, 'elements.js'));
   expect(names.size).toBeGreaterThan(1);
   expect(zipped(dist, names)).toBeLessThanOrEqual(12_000);
+});
+
+test('the rules of documents: at most 18 KB', () => {
+  expect(zipped(dist, ['leasehold-documents.wasm'])).toBeLessThanOrEqual(18_000);
+});
+
+test('documents with their Worker and their element: at most 14.5 KB, 14 KB beyond what the lock has as well', async () => {
+  const names = loaded(dist, 'document-lock-define.js', loaded(dist, 'documents-worker.js', loaded(dist, 'documents.js')));
+  expect([...names].sort()).toEqual(['document-lock-define.js', 'documents-worker.js', 'documents.js']);
+  expect(zipped(dist, names)).toBeLessThanOrEqual(14_500);
+  // The Worker without what loads and calls the rules, which is the lock's own.
+  const { outputFiles: [worker] } = await esbuild({
+    entryPoints: [fileURLToPath(new URL('../src/documents-worker.ts', import.meta.url))], external: ['./wasm.js'], bundle: true, write: false,
+    minify: true, format: 'esm', target: 'es2022',
+  });
+  const beyond = zipped(dist, ['document-lock-define.js', 'documents.js']) + gzipSync(worker!.contents, { level: 9 }).length;
+  expect(beyond).toBeLessThanOrEqual(14_000);
 });
 
 test('the code that does the work is loaded by the Worker, and by a page only if it can have none', { timeout: 60_000 }, async () => {

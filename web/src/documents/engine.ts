@@ -243,12 +243,14 @@ export class DocumentEngine implements EngineCalls {
     this.#set({ asking: { endsAt: null }, problem: null });
     while (this.#attempt === leaseId) {
       const sent = this.#tell('look', {}).at;
+      const seq = this.#seq;
       const reply = await this.#http.room('POST', 'lock/request', { body });
       if (this.#attempt !== leaseId) return false;
       if (reply.status === 202) {
         const { ends_in_ms: left } = reply.body.request;
         this.#set({ asking: { endsAt: left === undefined ? null : Date.now() + left } });
-        await this.#pause(ASK_AGAIN_MS);
+        // What happened since the call was sent may be the answer.
+        if (this.#seq === seq) await this.#pause(ASK_AGAIN_MS);
       } else if (isTrouble(reply)) {
         await this.#pause(this.#tell('retry', { waits: false, retryAfterMs: reply.retryAfterMs }).pauseMs!);
       } else {

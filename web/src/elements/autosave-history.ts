@@ -3,7 +3,7 @@
 // list is part of the page. It asks the autosave for everything, and decides nothing about saving.
 
 import type { AutoSaveHistoryEntry, AutoSaveSnapshot } from '../autosave/state.js';
-import { AutoSaveElement } from './base.js';
+import { AutoSaveElement } from './autosave-element.js';
 import { button, dialog, disable, focus, make, redraw, set, setAll, write } from './dom.js';
 import { dateAndTime, dayAndTime, difference, machineTime, momentOf, size } from './format.js';
 import { HISTORY } from './style.js';

@@ -2,30 +2,18 @@
 // toolbar. It draws snapshots and passes presses on; it decides nothing about saving or locking.
 
 import type { AutoSaveNotice, AutoSaveSnapshot } from '../autosave/state.js';
-import { Announcer } from './announcer.js';
-import { AutoSaveElement } from './base.js';
+import { AutoSaveElement } from './autosave-element.js';
 import { button, dialog, disable, drawing, make, redraw, set, setAll, write } from './dom.js';
 import { machineTime, timeOfDay } from './format.js';
 import { Narrator } from './narrator.js';
 import { INDICATOR } from './style.js';
-import { SLOW_MS, viewOf, type Action, type Icon, type View } from './view.js';
+import { PATHS, SLOW_MS, viewOf, type Action, type View } from './view.js';
+import { Voice } from './voice.js';
 
 /** How long a toast stays. */
 const TOAST_MS = 8_000;
 /** A notice from before the element was there is shown if it is not older than this. */
 const RECENT_MS = 10_000;
-/** How long an announcement stays in its region, so that a reader who comes by later does not meet old news. */
-const SPOKEN_MS = 5_000;
-
-const PATHS: Readonly<Record<Icon, string>> = {
-  check: 'M3 8.5l3.2 3.2L13 5',
-  dot: 'M8 5.5a2.5 2.5 0 1 0 .01 0',
-  busy: 'M8 2a6 6 0 1 1-6 6',
-  warning: 'M8 2l6.5 12h-13zM8 6.5v3.5M8 12v.1',
-  lock: 'M4 7.5h8V14H4zM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5',
-  off: 'M8 2a6 6 0 1 0 .01 0M4 12l8-8',
-  question: 'M8 2a6 6 0 1 0 .01 0M8 5v3.5M8 11v.1',
-};
 
 /** What the autosave is asked to do. */
 type Call = Exclude<Action, 'edit' | 'steps'>;
@@ -43,9 +31,7 @@ export class AutoSaveIndicatorElement extends AutoSaveElement {
     'span', { part: 'line', class: 'line' }, this.#icon.node, make('span', {}, this.#text, ' ', this.#time, ' ', this.#detail),
   );
   readonly #actions = make('span', { part: 'actions', class: 'actions' });
-  // Both are there from the start: a region that is added together with its text is not announced.
-  readonly #status = make('div', { role: 'status', 'aria-atomic': 'true', class: 'unseen' });
-  readonly #alert = make('div', { role: 'alert', 'aria-atomic': 'true', class: 'unseen' });
+  readonly #voice = new Voice(this);
   readonly #toast = make('div', { part: 'toast', class: 'toast', hidden: '' });
   readonly #toastText = make('span', { part: 'toast-text' });
   readonly #dismiss = button('dismiss', '×', () => this.#hideToast());
@@ -54,7 +40,6 @@ export class AutoSaveIndicatorElement extends AutoSaveElement {
   readonly #choices = make('div', { class: 'row', part: 'dialog-actions' });
   readonly #dialog = dialog('dialog', this.#title, this.#said, this.#choices);
 
-  #announcer = new Announcer();
   #narrator = new Narrator();
   #lastNotice = -1;
   #pending: Call | null = null;
@@ -72,7 +57,7 @@ export class AutoSaveIndicatorElement extends AutoSaveElement {
     this.#dialog.addEventListener('close', () => { this.#topic = null; });
     for (const stay of ['pointerenter', 'focusin']) this.#toast.addEventListener(stay, () => this.cancel('toast'));
     for (const go of ['pointerleave', 'focusout']) this.#toast.addEventListener(go, () => this.#hideToastLater());
-    this.frame.append(this.#line, this.#actions, this.#status, this.#alert, this.#toast, this.#dialog);
+    this.frame.append(this.#line, this.#actions, this.#voice.status, this.#voice.alert, this.#toast, this.#dialog);
   }
 
   override disconnectedCallback(): void {
@@ -89,8 +74,7 @@ export class AutoSaveIndicatorElement extends AutoSaveElement {
 
   /** Without timers, nothing would take these away. */
   #hush(): void {
-    this.#announcer.cancel();
-    for (const region of [this.#status, this.#alert]) write(region, '');
+    this.#voice.hush();
     this.#dialog.close();
     this.#hideToast();
   }
@@ -223,27 +207,8 @@ export class AutoSaveIndicatorElement extends AutoSaveElement {
   #narrate(snapshot: AutoSaveSnapshot): void {
     const speech = this.#narrator.next(snapshot, this.words);
     if (!speech) return;
-    if (speech.isAlert) {
-      this.#announcer.cancel();
-      this.#speak(this.#alert, speech.text);
-    } else if (speech.canWait || this.#announcer.wait(this.clock.monotonic()) === 0) {
-      this.#announce(speech.text);
-    }
-  }
-
-  #announce(text: string): void {
-    const wait = this.#announcer.say(text, this.clock.monotonic());
-    const now = () => {
-      const text = this.#announcer.take(this.clock.monotonic());
-      if (text !== undefined) this.#speak(this.#status, text);
-    };
-    if (wait > 0) this.later('announce', wait, now);
-    else now();
-  }
-
-  #speak(region: HTMLElement, text: string): void {
-    write(region, text);
-    this.later(region.getAttribute('role') ?? '', SPOKEN_MS, () => write(region, ''));
+    if (speech.isAlert) this.#voice.alarm(speech.text);
+    else if (speech.canWait || this.#voice.isFree) this.#voice.announce(speech.text);
   }
 
   #notify(notice: AutoSaveNotice | null): void {
@@ -260,7 +225,7 @@ export class AutoSaveIndicatorElement extends AutoSaveElement {
     write(this.#toastText, text);
     this.#toast.hidden = false;
     this.#hideToastLater();
-    if (isAnnounced) this.#announce(text);
+    if (isAnnounced) this.#voice.announce(text);
   }
 
   #hideToastLater(): void {

@@ -1,25 +1,31 @@
-// What both elements share: a shadow tree that is made once, an autosave to follow, a language and a clock. A subclass draws.
+// What all elements share: a shadow tree that is made once, a store to follow, a language and a clock. A subclass draws.
 
 import { systemClock } from '../clock.js';
 import type { Clock } from '../ports.js';
-import type { AutoSaveSnapshot, AutoSaveStore } from '../autosave/state.js';
 import { make, set } from './dom.js';
-import { localeFor, wordsFor, type Words } from './words.js';
+import { languageFor, localeFor, type Language } from './language.js';
+
+/** What an element follows. */
+export interface Followed {
+  subscribe(listener: () => void): () => void;
+}
 
 // Where there is no document, as on a server that renders pages, the classes can be imported all the same.
 const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
 
-/** An element that shows an autosave. */
-export abstract class AutoSaveElement extends Base {
+/** An element that shows a store. */
+export abstract class StoreElement<Store extends Followed> extends Base {
   static readonly observedAttributes: readonly string[] = ['lang'];
+  /** The name of the property that takes the store. */
+  static readonly property: string;
 
   /** Where the subclass puts its nodes. */
   protected readonly frame: HTMLElement;
   /** Time, for tests. */
   clock: Clock = systemClock;
-  protected words: Words = wordsFor('');
-  protected locale = 'en';
-  #autosave: AutoSaveStore | null = null;
+  /** Known from the first drawing on. */
+  protected declare locale: string;
+  #store: Store | null = null;
   #unsubscribe: (() => void) | null = null;
   #timers = new Map<string, () => void>();
   #languages: MutationObserver | null = null;
@@ -32,26 +38,26 @@ export abstract class AutoSaveElement extends Base {
     root.append(this.frame);
   }
 
-  /** The autosave to show: what `initAutoSave` returned, or any object with the same calls. */
-  get autosave(): AutoSaveStore | null {
-    return this.#autosave;
+  /** What is shown. */
+  protected get store(): Store | null {
+    return this.#store;
   }
 
-  set autosave(store: AutoSaveStore | null) {
-    if (store === this.#autosave) return;
+  protected set store(store: Store | null) {
+    if (store === this.#store) return;
     this.#stop();
-    this.#autosave = store;
+    this.#store = store;
     this.reset();
     if (this.isConnected) this.#start();
   }
 
   connectedCallback(): void {
     // A property that was set before the element was registered hides the one of the class.
-    if (Object.hasOwn(this, 'autosave')) {
-      const { autosave } = this;
-      delete (this as Partial<this>).autosave;
-      this.autosave = autosave;
-    }
+    const self = this as Record<string, unknown>;
+    const { property } = this.constructor as typeof StoreElement;
+    const store = self[property];
+    delete self[property];
+    self[property] = store;
     this.#languages ??= new MutationObserver(() => this.refresh());
     this.#languages.observe(document.documentElement, { attributes: true, attributeFilter: ['lang'] });
     this.#start();
@@ -66,27 +72,23 @@ export abstract class AutoSaveElement extends Base {
     if (this.isConnected) this.refresh();
   }
 
-  protected get snapshot(): AutoSaveSnapshot | null {
-    return this.#autosave?.getSnapshot() ?? null;
-  }
-
   /** Draws all of it anew. */
   protected refresh(): void {
     const tag = languageOf(this);
-    this.words = wordsFor(tag);
+    const language = languageFor(tag);
     this.locale = localeFor(tag);
     // The page may be in a third language, for which there are no words.
-    set(this.frame, 'lang', this.words.lang);
-    this.draw(this.snapshot);
+    set(this.frame, 'lang', language);
+    this.drawIn(language);
   }
 
-  protected abstract draw(snapshot: AutoSaveSnapshot | null): void;
+  protected abstract drawIn(language: Language): void;
 
-  /** Another autosave follows: forgets what was known of the last one. */
+  /** Another store follows: forgets what was known of the last one. */
   protected abstract reset(): void;
 
   /** Runs `work` after `ms`, instead of what was to run under that name. Nothing runs once the element is removed. */
-  protected later(name: string, ms: number, work: () => void): void {
+  later(name: string, ms: number, work: () => void): void {
     this.cancel(name);
     this.#timers.set(name, this.clock.after(ms, () => {
       this.#timers.delete(name);
@@ -105,7 +107,7 @@ export abstract class AutoSaveElement extends Base {
   }
 
   #start(): void {
-    this.#unsubscribe ??= this.#autosave?.subscribe(() => this.refresh()) ?? null;
+    this.#unsubscribe ??= this.#store?.subscribe(() => this.refresh()) ?? null;
     this.refresh();
   }
 

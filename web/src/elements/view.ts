@@ -9,6 +9,17 @@ export type Action = 'retry' | 'edit' | 'ask' | 'takeOver' | 'steps' | 'handOver
 /** Which drawing. */
 export type Icon = 'check' | 'dot' | 'busy' | 'warning' | 'lock' | 'off' | 'question';
 
+/** The drawings, of 16 x 16. */
+export const PATHS: Readonly<Record<Icon, string>> = {
+  check: 'M3 8.5l3.2 3.2L13 5',
+  dot: 'M8 5.5a2.5 2.5 0 1 0 .01 0',
+  busy: 'M8 2a6 6 0 1 1-6 6',
+  warning: 'M8 2l6.5 12h-13zM8 6.5v3.5M8 12v.1',
+  lock: 'M4 7.5h8V14H4zM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5',
+  off: 'M8 2a6 6 0 1 0 .01 0M4 12l8-8',
+  question: 'M8 2a6 6 0 1 0 .01 0M8 5v3.5M8 11v.1',
+};
+
 /** What is shown. */
 export interface View {
   readonly icon: Icon;

@@ -2,10 +2,11 @@
 
 import type { AutoSaveErrorCode, AutoSaveNotice, AutoSaveReadonly } from '../autosave/state.js';
 import { size } from './format.js';
+import { languageFor, type Language } from './language.js';
 
 /** The texts of one language. */
 export interface Words {
-  readonly lang: 'en' | 'ja';
+  readonly lang: Language;
   /** What all of it is about. */
   readonly autosave: string;
   // States of the indicator.
@@ -281,18 +282,7 @@ const JAPANESE: Words = {
   undone: '復元を取り消しました。',
 };
 
-/** The language of the texts for a language tag; English where there is no other. */
+/** The texts for a language tag. */
 export function wordsFor(tag: string): Words {
-  return /^ja\b/i.test(tag) ? JAPANESE : ENGLISH;
-}
-
-/** The tag for times and numbers: the same one, if it is a tag of that language, with its region. */
-export function localeFor(tag: string): string {
-  const { lang } = wordsFor(tag);
-  try {
-    const [locale] = Intl.getCanonicalLocales(tag);
-    return locale && new RegExp(`^${lang}\\b`).test(locale) ? locale : lang;
-  } catch {
-    return lang;
-  }
+  return languageFor(tag) === 'ja' ? JAPANESE : ENGLISH;
 }

@@ -12,18 +12,22 @@ export interface Opened {
   readonly token: string;
   /** Who the page says that it is, to the store. */
   readonly who: string;
-  /** Locks at once, and whenever the document becomes free. */
+  /** Locks whenever the document becomes free. */
   readonly isEager?: boolean;
   /** Listens to no events. */
   readonly isDeaf?: boolean;
+  /** Has the events from the application's own socket. */
+  readonly hasEcho?: boolean;
   readonly options?: Partial<DocumentOptions>;
 }
 
 const opened = JSON.parse(decodeURIComponent(location.hash.slice(1))) as Opened;
-const { server, store, room, token, who, isEager, isDeaf, options } = opened;
+const { server, store, room, token, who, isEager, isDeaf, hasEcho, options } = opened;
 
 /** An application's socket that stays silent. */
 const SILENT = { private: () => ({ listen: () => {}, subscribed: (work: () => void) => work(), error: () => {} }), leave: () => {} };
+
+const echo = hasEcho ? (await import('/bundle/echo.js')).makeEcho(server, token) : isDeaf ? SILENT : undefined;
 
 const app = {
   text: '',
@@ -34,9 +38,11 @@ const app = {
   /** When the page last had a fence. */
   lastFenceAt: 0,
   wasKept: false,
+  /** Locks whenever the document becomes free. */
+  isEager: isEager ?? false,
 
   lock: openDocument(room, {
-    server, token, ...options, ...(isDeaf && { echo: SILENT }),
+    server, token, ...options, ...(echo && { echo }),
     reload: async (): Promise<void> => {
       app.log.push('reload');
       app.text = await (await fetch(`${store}/${room}`)).text();
@@ -87,7 +93,7 @@ app.lock.subscribe(() => {
   if (next === status) return;
   status = next;
   app.log.push(status);
-  if (isEager && status === 'free') void app.lock.acquire();
+  if (app.isEager && status === 'free') void app.lock.acquire();
 });
 subscribeDocumentEvents((event) => { app.events.push(event); });
 addEventListener('pageshow', ({ persisted }) => { app.wasKept = persisted; });

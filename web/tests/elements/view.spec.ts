@@ -3,7 +3,8 @@
 import { describe, expect, test } from 'vitest';
 import { SNAPSHOTS, snapshotOf } from '../../gallery/fixture.js';
 import { SLOW_MS, viewOf, type Action } from '../../src/elements/view.js';
-import { localeFor, wordsFor, type Words } from '../../src/elements/words.js';
+import { localeFor } from '../../src/elements/language.js';
+import { wordsFor, type Words } from '../../src/elements/words.js';
 
 const ENGLISH = wordsFor('en');
 const JAPANESE = wordsFor('ja');

@@ -68,6 +68,7 @@ pub fn soak(workspace: &Workspace) -> Result<Report> {
         ("PATIENT_ROUNDS", "300"),
         ("DEATHS", "200"),
         ("CRASHES", "1000"),
+        ("DOCUMENT_ROUNDS", "100"),
         WORK,
     ];
     browsers(workspace, "", &many)
