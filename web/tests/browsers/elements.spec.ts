@@ -73,6 +73,72 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     expect(found).toEqual([]);
   });
 
+  check('the lock of a document: a request counts down and is an alert, who edits is said politely', async () => {
+    const seen = await tab.run(async () => {
+      await stage.showDocument('mine');
+      const [alerts, announcements] = [stage.listen('alert'), stage.listen('status')];
+      stage.becomeDocument('mine: a request that silence grants');
+      const details = [stage.texts('[part=detail]')[0]];
+      await stage.clock.advance(4_000);
+      details.push(stage.texts('[part=detail]')[0]);
+      stage.find('button[part~=handOver]').click();
+      await stage.settle();
+      stage.becomeDocument('held');
+      await stage.settle();
+      return { details, alerts, announcements, asked: stage.document.asked };
+    }, null);
+    expect(seen).toEqual({
+      details: ['Handed over in 9 s without an answer.', 'Handed over in 5 s without an answer.'],
+      alerts: ['Ben asks to edit'], announcements: ['Ben is editing'], asked: [['answer', 'hand-over']],
+    });
+  });
+
+  check('the lock of a document is taken over by the keyboard, and not without a reason', async () => {
+    await tab.run(async () => {
+      await stage.showDocument('held: may take over');
+      document.querySelector<HTMLElement>('#before')!.focus();
+    }, null);
+    await reach('takeOver');
+    await tab.press('Enter');
+    expect(await focused()).toBe('reason');
+    const without = await tab.run(() => {
+      stage.find('button[part~=confirm]').click();
+      return [stage.document.asked.length, stage.find('dialog').hasAttribute('open'), stage.focused()];
+    }, null);
+    expect(without).toEqual([0, true, 'reason']);
+    expect(await axe(tab, 'document-lock')).toEqual([]);
+    const asked = await tab.run(() => {
+      (stage.find('#reason') as HTMLTextAreaElement).value = ' closing time ';
+      stage.find('button[part~=confirm]').click();
+      return stage.document.asked;
+    }, null);
+    expect(asked).toEqual([['takeOver', 'closing time']]);
+    expect((await focused()).split(' ')).toContain('takeOver');
+  });
+
+  check('a draft is shown as text, and given to the page that takes it; otherwise it stays', async () => {
+    const seen = await tab.run(async () => {
+      await stage.showDocument('mine, with a draft');
+      const use = () => {
+        stage.find('button[part~=show]').click();
+        const text = stage.find('pre').textContent;
+        stage.find('button[part~=use]').click();
+        return text;
+      };
+      const text = use();
+      const kept = stage.document.asked.length;
+      const got: string[] = [];
+      addEventListener('use-draft', (event) => {
+        got.push((event as CustomEvent<{ text: string }>).detail.text);
+        event.preventDefault();
+      }, { once: true });
+      use();
+      return { text, kept, got, asked: stage.document.asked };
+    }, null);
+    const draft = 'The storm.\nA harbour at night. <b>Rain</b>.';
+    expect(seen).toEqual({ text: draft, kept: 0, got: [draft], asked: [['discardDraft']] });
+  });
+
   check('the live regions are there, and empty, from the first render on', async () => {
     const regions = await tab.run(async () => {
       await stage.show('autosave-indicator', 'saved');

@@ -1,21 +1,39 @@
 // A page on which the tests put the elements, as they are shipped, with an autosave and a time that the tests move.
 
 import * as elements from '/dist/elements-define.js';
+import type { DocumentLockElement } from '/dist/document-lock-define.js';
+import '/dist/document-lock-define.js';
 import { FakeClock } from '/dist/testing.js';
 import type { AutoSaveSnapshot } from '../../src/autosave/state.js';
+import { DOCUMENTS, FixtureDocument } from '../../gallery/document-fixture.js';
 import { AT, ENTRIES, FixtureStore, SNAPSHOTS, snapshotOf } from '../../gallery/fixture.js';
 
 type Name = 'autosave-indicator' | 'autosave-history';
 
 let store = new FixtureStore(SNAPSHOTS['disabled']!);
 let clock = new FakeClock(AT);
-let element: elements.AutoSaveIndicatorElement | elements.AutoSaveHistoryElement = document.createElement('autosave-indicator');
+let shownDocument = new FixtureDocument(DOCUMENTS['free']!);
+let element: elements.AutoSaveIndicatorElement | elements.AutoSaveHistoryElement | DocumentLockElement = document.createElement('autosave-indicator');
 
 const stage = {
   AT, ENTRIES, SNAPSHOTS, FakeClock, FixtureStore, snapshotOf, elements,
   get store() { return store; },
   get clock() { return clock; },
   get element() { return element; },
+  get document() { return shownDocument; },
+
+  /** Puts the lock of a document on the page, instead of the last element. */
+  async showDocument(state: string, lang = 'en'): Promise<void> {
+    shownDocument = new FixtureDocument(DOCUMENTS[state]!);
+    clock = new FakeClock(AT);
+    element = Object.assign(document.createElement('document-lock'), { clock, document: shownDocument, lang });
+    document.querySelector('#here')!.replaceChildren(element);
+    while (!stage.texts('[part=text]')[0]) await new Promise((resolve) => { setTimeout(resolve); });
+  },
+
+  becomeDocument(state: string): void {
+    shownDocument.become(DOCUMENTS[state]!);
+  },
 
   /** Puts an element on the page, instead of the last one. */
   async show(name: Name, state: string | AutoSaveSnapshot, attributes: Record<string, string> = {}): Promise<void> {
