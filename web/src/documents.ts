@@ -303,17 +303,24 @@ class PageDocument implements DocumentLock {
 
   /** Loads the current version, which another page may have changed, before the user may edit. */
   async #load(fence: number): Promise<void> {
+    const isMine = () => this.#engine.mine?.fence === fence;
     try {
       await this.options.reload?.();
-      if (this.#engine.mine?.fence === fence) this.#loaded = fence;
+      if (isMine()) this.#loaded = fence;
     } catch (error) {
-      this.#problem = { code: 'reload-failed', text: String((error as Error)?.message ?? error) };
-      this.#lossOfOwn = 'reload-failed';
-      await this.#call('release');
-      this.#forget();
+      if (isMine()) await this.#giveBack(error);
+    } finally {
+      if (this.#loading?.fence === fence) this.#loading = null;
+      this.#draw();
     }
-    this.#loading = null;
-    this.#draw();
+  }
+
+  /** A page that cannot load must not edit. */
+  async #giveBack(error: unknown): Promise<void> {
+    this.#problem = { code: 'reload-failed', text: String((error as Error)?.message ?? error) };
+    this.#lossOfOwn = 'reload-failed';
+    await this.#call('release');
+    this.#forget();
   }
 
   #lost(reason: LossReason): void {
