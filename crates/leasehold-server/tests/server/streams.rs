@@ -65,7 +65,11 @@ async fn who_follows_a_document_is_shown_as_looking_until_the_stream_ends() {
     let all = ben.listen("/api/events").await;
     assert_eq!(looking().await, json!([{ "id": "user-b", "name": "user-b" }]));
     streams.pop();
-    assert_eq!(looking().await, json!([{ "id": "user-b", "name": "user-b" }]), "another page of the same person");
+    assert_eq!(
+        looking().await,
+        json!([{ "id": "user-b", "name": "user-b" }]),
+        "another page of the same person"
+    );
     streams.pop();
     assert_eq!(looking().await, json!([]), "a stream of all documents is no look at this one");
     drop(all);
