@@ -227,12 +227,11 @@ export class ProjectFolder implements Steps {
   }
 
   /** Keeps what could not be saved, in place of this tab's last draft that was made from the same version. */
-  async keepDraft(path: string, base: string, data: string | Uint8Array, id: string): Promise<void> {
+  async keepDraft(path: string, base: string, data: Bytes, isText: boolean, id: string): Promise<void> {
     const folder = await this.#open(true);
-    const bytes = bytesOf(data);
-    const about = JSON.stringify({ path, base, isText: bytes !== data, size: bytes.length });
+    const about = JSON.stringify({ path, base, isText, size: data.length });
     const name = FILES.draft + id.slice(0, 30);
-    const whole = new Blob([about, '\n', bytes]);
+    const whole = new Blob([about, '\n', data]);
     await fill(await folder.getFileHandle(name, { create: true }), new Uint8Array(await whole.arrayBuffer()));
     if (this.#drafts.get(path)?.name !== name) await this.dropDraft(path, base);
     this.#drafts.set(path, { base, name });

@@ -8,7 +8,7 @@ import { systemClock } from './clock.js';
 import { errorOf, ProjectLockError, unsaved, unusable } from './error.js';
 import type { FileCall } from './files.js';
 import { ProjectFolder } from './folder.js';
-import { versionOf } from './hash.js';
+import { versionOf, type Bytes } from './hash.js';
 import { bytesOf, textOf } from './text.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
@@ -251,7 +251,7 @@ class Machine {
 
   /** Saves a file, if the lease is still valid and the file has the version that the save was made from. Otherwise what was to
    * be saved is kept as a draft. */
-  async commit({ lease, path, data, base, overwrite = false }: ProjectFileCommit): Promise<{ version: string }> {
+  async commit({ lease, path, data, isText = typeof data === 'string', base, overwrite = false }: ProjectFileCommit): Promise<{ version: string }> {
     checkData(data);
     const folder = this.#files('save');
     return folder.inTurn(async () => {
@@ -267,7 +267,7 @@ class Machine {
       } catch (cause) {
         const error = cause instanceof ProjectLockError || cause instanceof TypeError ? cause : errorOf(unsaved(path, cause));
         // Even one that may be tried again: the page may be reloaded before it is.
-        if (error instanceof ProjectLockError) await this.#keep(path, data, version, from).catch(() => {});
+        if (error instanceof ProjectLockError) await this.#keep(path, bytes, isText, version, from).catch(() => {});
         throw error;
       }
     });
@@ -276,14 +276,15 @@ class Machine {
   /** Keeps content as a draft. */
   async keep(path: string, data: string | Uint8Array): Promise<void> {
     await this.#files().inTurn(async () => {
-      const version = await versionOf(bytesOf(data));
-      await this.#keep(path, data, version, this.send('unsaved', { path, version }).base);
+      const bytes = bytesOf(data);
+      const version = await versionOf(bytes);
+      await this.#keep(path, bytes, bytes !== data, version, this.send('unsaved', { path, version }).base);
     });
   }
 
   /** The same for content that was made from `base`: there is none if this tab has read or written this very content. */
-  async #keep(path: string, data: string | Uint8Array, version: string, base?: string): Promise<void> {
-    if (base !== undefined && data.length > 0) await this.#files().keepDraft(path, base, data, `${this.#clock.now()}.${version}`);
+  async #keep(path: string, data: Bytes, isText: boolean, version: string, base?: string): Promise<void> {
+    if (base !== undefined && data.length > 0) await this.#files().keepDraft(path, base, data, isText, `${this.#clock.now()}.${version}`);
   }
 
   async drafts(): Promise<ProjectDraft[]> {

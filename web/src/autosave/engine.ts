@@ -10,7 +10,7 @@ import type {
 } from '../types.js';
 import { CURRENT, HISTORY, INDEX, MAX_RETRIES, type Answer, type AutoSaveEffect, type AutoSaveView, type GenerationView, type NoticeView, type Requests } from './border.js';
 import { ASIDE, AutoSaveFolder, type ListedFile } from './folder.js';
-import { encoded, serialise, type Serialised } from './serialise.js';
+import { serialise } from './serialise.js';
 import type {
   AutoSaveHistoryEntry, AutoSaveNotice, AutoSaveReadonly, AutoSaveSnapshot, AutoSaveState, AutoSaveTakeOver,
 } from './state.js';
@@ -82,7 +82,7 @@ export class Engine<Document> {
   #last: Document | undefined;
   #marks = 0;
   /** What is being saved, and what was. */
-  #taken = '';
+  #taken: Bytes = new Uint8Array();
   #bytes: Bytes | null = null;
   /** The page may be gone soon: no turns are taken. */
   #isUrgent = false;
@@ -281,20 +281,19 @@ export class Engine<Document> {
   }
 
   /** The document, serialised. One that changes all the time is taken at once, in the end. */
-  async #serialised(): Promise<Serialised> {
+  async #serialised(): Promise<Bytes> {
     for (let tries = 0; tries < 3 && !this.#isUrgent; tries += 1) {
       const [marks, document] = [this.#marks, this.#getSB()];
       const made = await serialise(document, () => this.#isUrgent || this.#marks !== marks || this.#getSB() !== document);
       if (made) return made;
     }
-    return encoded(JSON.stringify(this.#getSB()));
+    return bytesOf(JSON.stringify(this.#getSB()));
   }
 
   async #take(): Promise<void> {
     let taken: Requests['taken'];
     try {
-      const { text, bytes } = await this.#serialised();
-      this.#taken = text;
+      const bytes = this.#taken = await this.#serialised();
       const [version, free] = await Promise.all([versionOf(bytes), freeSpace()]);
       [this.#bytes, taken] = [bytes, { version, bytes: bytes.length, free }];
     } catch (error) {
@@ -306,7 +305,7 @@ export class Engine<Document> {
   async #commit(): Promise<void> {
     try {
       if (!this.#lease) return this.#send('notCommitted', { failure: 'lost', said: '' });
-      await this.#around.lock.commitProjectFile({ lease: this.#lease, path: CURRENT, data: this.#taken });
+      await this.#around.lock.commitProjectFile({ lease: this.#lease, path: CURRENT, data: this.#taken, isText: true });
     } catch (error) {
       return this.#send('notCommitted', failureOf(error));
     }
@@ -314,7 +313,7 @@ export class Engine<Document> {
   }
 
   async #keepDraft(): Promise<void> {
-    await this.#around.lock.keepProjectDraft({ ...this.#project, path: CURRENT, data: (await this.#serialised()).text });
+    await this.#around.lock.keepProjectDraft({ ...this.#project, path: CURRENT, data: textOf(await this.#serialised()) });
     this.#change({ hasDraft: true });
   }
 

@@ -1,6 +1,6 @@
-// Serialises a document in short turns, so that typing is not held up: the same text as `JSON.stringify`, made of the texts of
-// its parts. Each turn encodes what it made: all at once, a megabyte would hold the page up longer than everything else. It gives
-// up when the document changes meanwhile; what was made until then would be a mixture.
+// Serialises a document in short turns, so that typing is not held up: the text of `JSON.stringify` in UTF-8, made of the texts
+// of its parts. Each turn encodes what it made: all at once, a megabyte would hold the page up longer than everything else. It
+// gives up when the document changes meanwhile; what was made until then would be a mixture.
 
 import type { Bytes } from '../hash.js';
 import { bytesOf } from '../text.js';
@@ -17,20 +17,14 @@ const SMALL = 40;
 /** What lets the page do something else. */
 export type Pause = () => Promise<void>;
 
-/** A document as text, and that in UTF-8. */
-export interface Serialised {
-  readonly text: string;
-  readonly bytes: Bytes;
-}
-
 /** Serialises a document; null if `hasChanged` says so on the way. Throws what `JSON.stringify` throws. */
 export async function serialise(
   document: unknown, hasChanged: () => boolean, pause: Pause = nextTurn, now: () => number = () => performance.now(),
-): Promise<Serialised | null> {
-  const turns: Serialised[] = [];
+): Promise<Bytes | null> {
+  const turns: Bytes[] = [];
   let [parts, began]: [string[], number] = [[], now()];
   const endTurn = () => {
-    turns.push(encoded(parts.join('')));
+    turns.push(bytesOf(parts.join('')));
     parts = [];
   };
   for (const part of partsOf(document, DEPTH)) {
@@ -45,13 +39,10 @@ export async function serialise(
   return joined(turns);
 }
 
-/** A text that is serialised already. */
-export const encoded = (text: string): Serialised => ({ text, bytes: bytesOf(text) });
-
-function joined(turns: readonly Serialised[]): Serialised {
-  const bytes = new Uint8Array(turns.reduce((length, turn) => length + turn.bytes.length, 0));
-  turns.reduce((at, turn) => (bytes.set(turn.bytes, at), at + turn.bytes.length), 0);
-  return { text: turns.map(({ text }) => text).join(''), bytes };
+function joined(turns: readonly Bytes[]): Bytes {
+  const bytes = new Uint8Array(turns.reduce((length, turn) => length + turn.length, 0));
+  turns.reduce((at, turn) => (bytes.set(turn, at), at + turn.length), 0);
+  return bytes;
 }
 
 /** The text in parts. Only plain objects and arrays are taken apart: what has a say in how it is written is written as a whole. */
