@@ -132,8 +132,9 @@ async fn a_killed_workers_task_is_taken_over(place: &Place) {
     let killed = Instant::now();
     first.signal(rustix::process::Signal::KILL);
     let taken_over = logged(place, "begin w2").await - killed;
-    // The lease lasts one TTL from its last refresh; the queue asks ten times a second.
-    assert!(taken_over <= place.ttl + Duration::from_secs(1), "{taken_over:?}");
+    // The lease lasts one TTL from its last refresh, and the queue asks ten times a second. That it ends on time is tested on
+    // virtual time; real processes on a busy machine get some seconds more.
+    assert!(taken_over <= place.ttl + Duration::from_secs(5), "{taken_over:?}");
     for delivery in deliveries {
         let answer = delivery.await.unwrap();
         assert!(answer["result"].as_str().unwrap().starts_with("w2 analysed"), "{answer}");
