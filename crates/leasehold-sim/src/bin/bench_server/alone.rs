@@ -91,24 +91,36 @@ pub async fn ceiling(args: &Args) -> Result<()> {
     let load = ForeignLoad::start();
     println!("connections   health checks/s   cycles/s x 3   renewals/s, {TOGETHER} a call");
     for connections in [1, 16, 64, 256] {
-        let (mut health, mut together) = (Vec::new(), Vec::new());
+        let mut health = Vec::new();
         for connection in 0..connections {
             let request = "GET /healthz HTTP/1.1\r\nHost: bench\r\n\r\n";
             health.push(Caller::connect(target, connection).await?.with_request(request));
-            let mut filler = Filler::connect(target).await?;
-            let mut locks = Vec::new();
-            for number in (connection * TOGETHER..).take(TOGETHER) {
-                locks.push((number, filler.lock(number).await?));
-            }
-            together.push(filler.renewing(&locks));
         }
         let health = drive(target, health, time).await?.cycles_per_s * 3.0;
         let single = turn(target, connections, time).await?.cycles_per_s * 3.0;
+        // At the same time: by the time that one after the other had its locks, the first would have lost them.
+        let holders: Vec<_> = (0..connections)
+            .map(|connection| tokio::spawn(holder_of_many(target.clone(), connection)))
+            .collect();
+        let mut together = Vec::new();
+        for holder in holders {
+            together.push(holder.await??);
+        }
         let together = drive(target, together, time).await?.cycles_per_s * 3.0 * TOGETHER as f64;
         println!("{connections:>11}   {health:>15.0}   {single:>12.0}   {together:>10.0}");
     }
     print_load(load.cores());
     Ok(())
+}
+
+/// A connection that holds documents of its own, and renews all of them with every call.
+async fn holder_of_many(target: Target, connection: usize) -> Result<Caller> {
+    let mut filler = Filler::connect(&target).await?;
+    let mut locks = Vec::new();
+    for number in (connection * TOGETHER..).take(TOGETHER) {
+        locks.push((number, filler.lock(number).await?));
+    }
+    Ok(filler.renewing(&locks))
 }
 
 /// All of them in turns.

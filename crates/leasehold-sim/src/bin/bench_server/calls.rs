@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 pub const STEPS: usize = 3;
 
 /// A server under measurement.
+#[derive(Clone)]
 pub struct Target {
     pub name: &'static str,
     pub address: SocketAddr,
