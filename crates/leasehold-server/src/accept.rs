@@ -10,7 +10,7 @@ mod watch;
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -176,7 +176,7 @@ impl Door {
         let watched = Watched::new(stream, activity.clone(), place);
         let visitor = Visitor { router: self.router.clone(), peer, config: self.config.clone(), activity };
         let activity = visitor.activity.clone();
-        let connection = self.http.serve_connection_with_upgrades(TokioIo::new(watched), visitor);
+        let connection = pin!(self.http.serve_connection_with_upgrades(TokioIo::new(watched), visitor));
         // A token of its own: to look at one that is shared takes a lock that all connections would wait for.
         let shutdown = self.shutdown.child_token();
         if let Some(cut) = drive(connection, &activity, &shutdown).await {

@@ -172,16 +172,16 @@ impl hyper::body::Body for Answer {
     }
 }
 
-/// Drives a connection to its end; returns why it was closed early, if it was.
+/// Drives a connection to its end; returns why it was closed early, if it was. The connection is pinned by the caller: a
+/// future has room for its arguments and for what they are moved to, which would be four kilobytes for every watcher.
 pub(super) async fn drive<S>(
-    connection: UpgradeableConnection<'_, TokioIo<Watched<S>>, Visitor, TokioExecutor>,
+    mut connection: Pin<&mut UpgradeableConnection<'_, TokioIo<Watched<S>>, Visitor, TokioExecutor>>,
     activity: &Activity,
     shutdown: &CancellationToken,
 ) -> Option<Cut>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let mut connection = pin!(connection);
     let mut over = pin!(shutdown.cancelled());
     let mut alarm = pin!(tokio::time::sleep(activity.head_time));
     let mut is_closing = false;
