@@ -417,3 +417,23 @@ fn swap(path: &Path, draft: &Path, label: &str) -> Result<Option<PathBuf>> {
     epoch::forget(path);
     Ok(kept_as)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test fails by panicking
+mod tests {
+    use super::*;
+
+    /// A check that another process holds up says so; it does not call the file damaged.
+    #[test]
+    fn a_file_that_cannot_be_read_right_now_is_not_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("busy.db");
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("CREATE TABLE some (id INTEGER); BEGIN EXCLUSIVE").unwrap();
+        let db = Connection::open(&path).unwrap();
+        db.busy_timeout(std::time::Duration::ZERO).unwrap();
+        assert!(page_problems(&db).is_err_and(|error| !file::is_damage(&error)));
+        other.execute_batch("COMMIT").unwrap();
+        assert_eq!(page_problems(&db).unwrap(), Vec::<String>::new());
+    }
+}
