@@ -267,7 +267,11 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
         assert!(matches!(store.events(Position(3), 10).await.unwrap(), Feed::Gap { .. }) || !jumped);
         // A watcher that has seen sequence numbers of the file before must not take the next ones for old.
         let seq = store.read(&key("job-0")).await.unwrap().slot.seq;
-        assert_eq!(seq > 1 << 32, jumped, "{way:?} {mode:?}: the sequence of a document that was not touched is {seq}");
+        assert_eq!(
+            seq > 1 << 32,
+            jumped,
+            "{way:?} {mode:?}: the sequence of a document that was not touched is {seq}"
+        );
         drop(store);
         assert_eq!(embedded::check(&path).unwrap().problems, Vec::<String>::new());
         // That was once: from now on it is a file like any other.
