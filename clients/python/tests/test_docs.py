@@ -1,4 +1,4 @@
-"""The code of docs/worker.md, as it stands there."""
+"""The code of docs/worker.md and of the repository's first page, as it stands there."""
 
 import http.client
 import json
@@ -65,6 +65,16 @@ def setUpModule():
 
 def tearDownModule():
     server.end()
+
+
+class FirstPage(unittest.TestCase):
+    def test_the_worker_runs_as_it_is_printed_and_works_once(self):
+        block = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M).group(1)
+        env = {**os.environ, "LEASEHOLD_URL": server.url, "LEASEHOLD_TOKEN": server.tokens["user-a"],
+               "PYTHONPATH": str(ROOT / "clients/python")}
+        for outcome in ("done", "already_finished"):
+            said = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, timeout=60)
+            self.assertEqual((said.stdout, said.stderr), (f"{outcome} {{'words': 1750}}\n", ""))
 
 
 class Worker(unittest.TestCase):

@@ -1,5 +1,5 @@
 // The lines of docs/elements.md, as they stand there, in two real tabs: the elements show the real autosave, and its user edits, asks
-// for the project, hands it over and brings a version back by their buttons alone.
+// for the project, hands it over and brings a version back by their buttons alone. And the page of the repository's first page.
 
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -69,6 +69,7 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
   beforeAll(async () => {
     cpSync(join(web, 'dist'), join(root, 'dist'), { recursive: true });
     writeFileSync(join(root, 'index.html'), PAGE);
+    writeFileSync(join(root, 'readme.html'), HEAD + firstPage('README.md'));
     server = await TestServer.start({ root });
     if (isInstalled(kind)) browser = await start(kind);
   });
@@ -110,5 +111,24 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     await has(second, 'first');
     await press(second, HISTORY, 'undo');
     await has(second, 'second, and longer');
+  });
+
+  test.skipIf(!isInstalled(kind))('the page of the repository\'s first page saves, and a second tab goes on with what was saved', async () => {
+    const open = () => browser.open(server.page('readme', 'readme.html'));
+    const edit = (tab: Tab, text: string) => tab.run((text) => {
+      const editor = document.querySelector('textarea')!;
+      editor.value = text;
+      editor.dispatchEvent(new Event('input'));
+    }, text);
+    const first = await open();
+    await edit(first, 'of the first tab');
+    await shows(first, INDICATOR, 'line', 'Saved');
+    const second = await open();
+    await shows(second, INDICATOR, 'line', 'Another tab is editing');
+    await first.close();
+    await second.run(async () => {
+      while (document.querySelector('textarea')!.value !== 'of the first tab') await new Promise((resolve) => { setTimeout(resolve, 20); });
+    }, null);
+    await second.close();
   });
 });

@@ -18,6 +18,7 @@ mod jobs_over_http;
 mod leases_over_http;
 mod over_http;
 mod proxy;
+mod readme;
 mod server;
 
 use std::sync::Arc;
