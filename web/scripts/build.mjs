@@ -12,7 +12,8 @@ const dist = `${web}/dist`;
 
 mkdirSync(dist, { recursive: true });
 for (const name of readdirSync(dist)) {
-  if (!name.endsWith('.wasm')) rmSync(`${dist}/${name}`, { recursive: true });
+  // The demo is replaced at the end: a server may be showing it.
+  if (!name.endsWith('.wasm') && name !== 'demo') rmSync(`${dist}/${name}`, { recursive: true });
 }
 
 const options = {
@@ -50,6 +51,15 @@ for (const name of readdirSync(dist).filter((name) => name.endsWith('.js'))) {
   const { code } = await minify(readFileSync(path, 'utf8'), { module: true, ecma: 2022, compress });
   writeFileSync(path, code);
 }
+
+// The demo: its own scripts, and beside them the package as it is shipped. The page comes last, so that it finds the rest.
+const demo = `${dist}/demo`;
+rmSync(demo, { recursive: true, force: true });
+const entryPoints = ['demo', 'project.worker', 'documents.worker'].map((name) => `demo/${name}.ts`);
+await build({ ...options, outdir: demo, splitting: false, entryPoints, external: ['/demo/leasehold/*'] });
+mkdirSync(`${demo}/leasehold`);
+for (const name of readdirSync(dist).filter((name) => /\.(js|wasm)$/.test(name))) copyFileSync(`${dist}/${name}`, `${demo}/leasehold/${name}`);
+for (const name of ['demo.css', 'index.html']) copyFileSync(`${web}/demo/${name}`, `${demo}/${name}`);
 
 for (const name of ['LICENSE-APACHE', 'LICENSE-MIT']) copyFileSync(`${web}/../${name}`, `${dist}/${name}`);
 

@@ -3,6 +3,7 @@
 //! It has no dependencies. Built as part of the chores, `serve` would first compile what only the others need, some of it
 //! a second time for the server with other features.
 
+mod demo;
 mod serve;
 
 use std::ffi::OsString;
@@ -13,6 +14,9 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let ended = match arguments.split_first() {
         Some((first, more)) if first == "serve" && !asks_for_help(more) => serve::run(more),
+        Some((first, [server, log])) if first == demo::COMMAND => {
+            demo::run(&server.to_string_lossy(), log.as_ref())
+        }
         _ => chores(&arguments),
     };
     ended.unwrap_or_else(|error| {
@@ -30,9 +34,13 @@ fn asks_for_help(arguments: &[OsString]) -> bool {
 }
 
 fn chores(arguments: &[OsString]) -> io::Result<ExitCode> {
+    become_it(chores_command(arguments))
+}
+
+fn chores_command(arguments: &[OsString]) -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package", "chores", "--"]).args(arguments);
-    become_it(command)
+    command
 }
 
 /// The cargo that started this program, so that a chosen toolchain stays chosen.

@@ -1,9 +1,12 @@
-//! `cargo xtask serve`: from a clone to a running server with one command. It only builds `leasehold` and becomes it.
+//! `cargo xtask serve`: from a clone to a running server with one command. It only builds `leasehold` and becomes it; the page of
+//! the demo is built beside the server (`demo.rs`).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+
+use crate::demo;
 
 /// Builds the program and starts it as a server, with made-up users and its store in the target folder.
 pub fn run(more: &[OsString]) -> io::Result<ExitCode> {
@@ -17,7 +20,11 @@ pub fn run(more: &[OsString]) -> io::Result<ExitCode> {
     let folder = programs.join("serve");
     std::fs::create_dir_all(&folder)?;
     let mut server = Command::new(programs.join(format!("leasehold{}", std::env::consts::EXE_SUFFIX)));
-    server.args(arguments(folder.join("leases.db").as_os_str(), more));
+    let arguments = arguments(folder.join("leases.db").as_os_str(), more);
+    if arguments.iter().any(|argument| argument == "--dev") {
+        demo::build_beside_server(&folder)?;
+    }
+    server.args(arguments);
     crate::become_it(server)
 }
 

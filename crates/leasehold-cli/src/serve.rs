@@ -424,6 +424,9 @@ fn tell(started: &Started<'_>, out: &Out) {
     );
     if !place.has_jobs_only() {
         out.fact("page", &format!("{url}/"));
+        if door.dev.is_some() {
+            out.fact("demo", &format!("{url}/demo"));
+        }
     }
     out.fact("API page", &format!("{url}/docs"));
     if let Some(pusher) = config.pusher.as_ref().filter(|_| !place.has_jobs_only()) {

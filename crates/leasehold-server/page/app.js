@@ -232,6 +232,7 @@ async function switchUser(id) {
 function drawWho() {
   const isIn = model.me !== null;
   show(find('users'), api.by === 'user' && isIn);
+  show(find('demo'), api.by === 'user');
   show(find('me'), isIn && api.by !== 'user');
   show(find('sign-out'), isIn && api.by === 'token');
   if (isIn) {

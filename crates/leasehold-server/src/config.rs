@@ -10,6 +10,7 @@ use leasehold_core::Ttl;
 use leasehold_core::flags::PhaseName;
 
 use crate::auth::Auth;
+use crate::demo;
 use crate::dev::DevSigner;
 use crate::files::ConfigError;
 use crate::pusher::settings::PusherSettings;
@@ -21,6 +22,8 @@ pub struct Config {
     pub auth: Auth,
     /// Signs the page at `/` in as one of the made-up users of `--dev`; absent otherwise.
     pub dev: Option<DevSigner>,
+    /// The folder of the demo's files, which are read at every request; those that were embedded when absent.
+    pub demo_folder: Option<PathBuf>,
     /// How long a lock lasts without a heartbeat, in whole seconds: 30 s.
     pub ttl: Ttl,
     /// How often holders should renew, in whole seconds: 10 s, and at most half the TTL.
@@ -112,6 +115,7 @@ impl Config {
         Self {
             auth,
             dev: None,
+            demo_folder: demo::default_folder(),
             ttl: seconds(30),
             heartbeat: Duration::from_secs(10),
             grace: seconds(5),

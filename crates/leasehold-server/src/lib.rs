@@ -13,6 +13,7 @@ mod audit;
 pub mod auth;
 pub mod caller;
 mod config;
+mod demo;
 mod dev;
 mod error;
 mod files;
@@ -254,6 +255,7 @@ impl Server {
             .route("/openapi.json", axum::routing::get(routes::service::openapi))
             .route("/docs", axum::routing::get(routes::service::docs))
             .merge(page::routes(doors))
+            .merge(demo::routes(doors, self.app.config.dev.is_some()))
             .merge(sockets_api(doors))
             .fallback(async move |uri: axum::http::Uri| doors.no_such_address(uri.path()))
             // One layer of layers: the router boxes each that it is given, for every request.

@@ -23,10 +23,22 @@ use crate::routes::is_known;
 use crate::session::is_own_page;
 use crate::{App, Doors};
 
-/// What pages of this server may load: their own files, and nothing inline.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-     worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-     require-trusted-types-for 'script'; trusted-types leasehold";
+/// What pages of this server may load: their own files, and nothing inline. They differ in their scripts, and in the name of
+/// their policy for the addresses of Workers.
+macro_rules! policy {
+    ($scripts:literal, $name:literal) => {
+        concat!(
+            "default-src 'none'; ",
+            $scripts,
+            "; style-src 'self'; img-src 'self'; connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; ",
+            "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types ",
+            $name
+        )
+    };
+}
+pub(crate) use policy;
+
+const POLICY: &str = policy!("script-src 'self'", "leasehold");
 
 /// A file of the page.
 struct PageFile {
@@ -62,7 +74,8 @@ static FILES: [PageFile; 13] = files! {
 /// The ETags of the files, in their order.
 static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| FILES.iter().map(|file| tag(file.bytes)).collect());
 
-fn tag(bytes: &[u8]) -> String {
+/// The ETag of a file.
+pub(crate) fn tag(bytes: &[u8]) -> String {
     let digits = Sha256::digest(bytes).iter().take(12).map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("\"{digits}\"")
 }

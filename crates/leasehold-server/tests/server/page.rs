@@ -104,6 +104,40 @@ async fn tokens_are_for_the_own_page_on_this_machine() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_demo_is_for_made_up_users_and_says_how_it_is_built_until_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let house = House::with(|config| {
+        config.dev = Some(Dev::new().unwrap().signer);
+        config.demo_folder = Some(folder.path().into());
+    });
+    let demo = async |path: &str| house.stranger().get(path).await;
+    let missing = demo("/demo").await;
+    assert_eq!((missing.status, header(&missing, "cache-control")), (StatusCode::OK, "no-store"));
+    assert!(String::from_utf8(missing.bytes.to_vec()).unwrap().contains("cargo xtask web"));
+    demo("/demo/demo.js").await.refused(404, "not_found");
+
+    std::fs::write(folder.path().join("index.html"), "<!doctype html>").unwrap();
+    std::fs::create_dir(folder.path().join("leasehold")).unwrap();
+    std::fs::write(folder.path().join("leasehold/a.wasm"), "wasm").unwrap();
+    for (path, kind) in
+        [("/demo", "text/html; charset=utf-8"), ("/demo/leasehold/a.wasm", "application/wasm")]
+    {
+        let page = demo(path).await;
+        assert_eq!((page.status, header(&page, "content-type")), (StatusCode::OK, kind));
+        let policy = header(&page, "content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self';"),
+            "{policy}"
+        );
+        assert!(!policy.replace("wasm-unsafe-eval", "").contains("unsafe"), "{policy}");
+        let known = house.stranger().and("if-none-match", header(&page, "etag"));
+        assert_eq!(known.get(path).await.status, StatusCode::NOT_MODIFIED);
+    }
+    let real = House::with(|config| config.demo_folder = Some(folder.path().into()));
+    real.stranger().get("/demo").await.refused(404, "not_found");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_has_jobs_only_shows_its_api() {
     let index = House::with_jobs_only().stranger().get("/").await;
     assert_eq!((index.status, header(&index, "location")), (StatusCode::TEMPORARY_REDIRECT, "/docs"));
