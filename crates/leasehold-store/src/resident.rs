@@ -424,8 +424,27 @@ fn count_leases(leases: &mut HashMap<Owner, i64>, slot: &Slot, change: i64) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test fails by panicking
 mod tests {
     use super::*;
+
+    /// A document that is locked in the very turn in which it would be forgotten keeps its lease.
+    #[test]
+    fn keys_that_have_long_been_free_are_forgotten_but_not_what_this_turn_changes() {
+        let key = |name: &str| Key::parse(name).unwrap();
+        let (now, young) = (StoreTime::ZERO + REMEMBERED, StoreTime::from_millis(1));
+        let free = |since| Slot { vacant_since: since, ..Slot::unknown(5) };
+        let slots = [("doc/a", StoreTime::ZERO), ("doc/b", StoreTime::ZERO), ("doc/c", young)]
+            .map(|(name, since)| (key(name), free(since)));
+        let resident = Resident::load(Counters::default(), slots, [], Vec::new(), Vec::new());
+        let mut staged = resident.stage(now);
+        staged.slots.insert(key("doc/b"), Some(free(now)));
+        resident.forget(&mut staged, 10);
+        assert_eq!(staged.slots.get(&key("doc/a")), Some(&None));
+        assert_eq!(staged.slots.get(&key("doc/b")), Some(&Some(free(now))));
+        assert_eq!(staged.slots.get(&key("doc/c")), None);
+        assert_eq!(staged.counters.seq_floor, 5);
+    }
 
     #[test]
     fn law_02_a_copy_goes_on_far_ahead_and_every_file_after_the_wall_clock_up_to_the_last_fence() {
