@@ -13,7 +13,7 @@ use leasehold_core::Ttl;
 use leasehold_core::flags::PhaseName;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
 use leasehold_server::{
-    Config, Dev, DevSigner, DevUser, Limits, PusherApp, PusherSettings, Server, TlsFiles,
+    Config, Dev, DevSigner, DevUser, Limits, PusherApp, PusherSettings, Server, TelemetrySettings, TlsFiles,
 };
 use leasehold_store::{Kind, Opened, StoreUrl};
 use serde_json::json;
@@ -258,6 +258,7 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
     config.flags_file = settings.flags_file.clone();
     config.phase = settings.phase.as_deref().map(phase).transpose()?;
     config.ticket_secret = ticket_secret(settings)?;
+    config.telemetry = telemetry(settings)?;
     set_limits(&mut config.limits, settings);
     config.check().map_err(|error| WrongUsage(error.to_string()))?;
     if settings.limits.leases_per_owner == Some(0) {
@@ -269,6 +270,22 @@ fn config(settings: &Settings, auth: Auth, place: &StorePlace) -> Result<Config>
 
 fn phase(name: &str) -> Result<PhaseName, WrongUsage> {
     PhaseName::parse(name).map_err(|error| WrongUsage(error.to_string()))
+}
+
+fn telemetry(settings: &Settings) -> Result<Option<TelemetrySettings>, WrongUsage> {
+    let given = &settings.telemetry;
+    let Some(folder) = &given.folder else {
+        if given.anonymous.is_some() || given.days.is_some() || given.bytes_per_day.is_some() {
+            let missing = "[telemetry] says what is counted, but not where";
+            return Err(WrongUsage(format!("{missing}: set telemetry.folder as well")));
+        }
+        return Ok(None);
+    };
+    let mut telemetry = TelemetrySettings::new(folder);
+    set(&mut telemetry.anonymous, given.anonymous);
+    set(&mut telemetry.keep.days, given.days);
+    set(&mut telemetry.keep.bytes_per_day, given.bytes_per_day);
+    Ok(Some(telemetry))
 }
 
 fn set<T>(place: &mut T, value: Option<T>) {
@@ -557,7 +574,8 @@ mod tests {
         let text = "ttl = '40s'\nheartbeat = '20s'\ngrace = '2s'\ncors_origins = ['*']\naudit_file = 'a.jsonl'\n\
             trusted_proxies = ['10.0.0.0/8', '192.0.2.1', '::1']\n[tls]\ncertificate = 'Cargo.toml'\nkey = 'src/main.rs'\n[limits]\nbody = 10001\n\
             head = 10002\nhead_time = 3\nbody_time = 4\nconnections = 5\nconnections_per_address = 6\n\
-            requests_per_second = 7\nburst = 8\nstreams_per_caller = 9\nstream_backlog = 10\ndrain = 11\n";
+            requests_per_second = 7\nburst = 8\nstreams_per_caller = 9\nstream_backlog = 10\ndrain = 11\n\
+            [telemetry]\nfolder = 'counts'\nanonymous = true\ndays = 12\nbytes_per_day = 1000000\n";
         let settings = settings(text);
         let place = StorePlace::of(&settings).unwrap();
         let config = config(&settings, Auth::Open, &place).unwrap();
@@ -572,6 +590,9 @@ mod tests {
         assert_eq!(config.trusted_proxies.len(), 3);
         assert_eq!(config.audit, Some("a.jsonl".into()));
         assert_eq!(config.tls.unwrap().key, PathBuf::from("src/main.rs"));
+        let telemetry = config.telemetry.unwrap();
+        assert_eq!((telemetry.folder, telemetry.anonymous), ("counts".into(), true));
+        assert_eq!((telemetry.keep.days, telemetry.keep.bytes_per_day), (12, 1_000_000));
     }
 
     #[test]
@@ -586,6 +607,9 @@ mod tests {
             ("[limits]\nleases_per_owner = 0", "limits.leases_per_owner"),
             ("[limits]\nhead_time = 0", "limits.head_time 0s: it must be between 100ms and 1h"),
             ("trusted_proxies = ['somewhere']", "is no network"),
+            ("[telemetry]\nanonymous = true", "set telemetry.folder as well"),
+            ("[telemetry]\nfolder = 'counts'\ndays = 0", "telemetry.days 0: it must be between 1 and 3650"),
+            ("[telemetry]\nfolder = 'counts'\nbytes_per_day = 1", "telemetry.bytes_per_day 1"),
             ("[tls]\nkey = 'k'", "both tls.certificate and tls.key"),
             ("[tls]\ncertificate = 'c'\nkey = 'k'", "c cannot be read"),
         ];

@@ -14,6 +14,7 @@ use crate::demo;
 use crate::dev::DevSigner;
 use crate::files::ConfigError;
 use crate::pusher::settings::PusherSettings;
+use crate::telemetry::Keep;
 
 /// The settings of a server.
 #[derive(Clone)]
@@ -46,10 +47,37 @@ pub struct Config {
     pub ticket_secret: Option<Vec<u8>>,
     /// The WebSocket door for Pusher clients; closed when absent.
     pub pusher: Option<PusherSettings>,
+    /// Where telemetry is counted, and from whom; none when absent.
+    pub telemetry: Option<TelemetrySettings>,
     /// The limits on requests and connections.
     pub limits: Limits,
     /// The wall clock, for times that are shown and for the expiry of tokens; the machine's except in tests.
     pub wall_clock: WallClock,
+}
+
+/// The telemetry of a server. It is off unless a folder is named.
+#[derive(Clone, Debug)]
+pub struct TelemetrySettings {
+    /// The folder of its files, which has nothing else in it.
+    pub folder: PathBuf,
+    /// Whether pages without a token may send counts, too. Anyone who reaches the server can then make the rates up.
+    pub anonymous: bool,
+    /// How much is kept.
+    pub keep: Keep,
+}
+
+impl TelemetrySettings {
+    /// Telemetry in this folder, from callers with a token.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), anonymous: false, keep: Keep::default() }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let days = usize::try_from(self.keep.days).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(self.keep.bytes_per_day).unwrap_or(usize::MAX);
+        within("telemetry.days", days, 1, 3_650)?;
+        within("telemetry.bytes_per_day", bytes, 64 * KIB, 1024 * MIB)
+    }
 }
 
 /// Certificate and key, as PEM files. They are read again when they change.
@@ -127,6 +155,7 @@ impl Config {
             phase: None,
             ticket_secret: None,
             pusher: None,
+            telemetry: None,
             limits: Limits::default(),
             wall_clock: Arc::new(leasehold_store::clock::unix_millis),
         }
@@ -137,6 +166,7 @@ impl Config {
         self.check_heartbeat()?;
         self.cors_origins.iter().try_for_each(|origin| check_origin("cors_origins", origin))?;
         self.pusher.as_ref().map_or(Ok(()), PusherSettings::check)?;
+        self.telemetry.as_ref().map_or(Ok(()), TelemetrySettings::check)?;
         self.limits.check()
     }
 

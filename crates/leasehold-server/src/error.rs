@@ -91,6 +91,8 @@ codes! {
         "The hand-over request was not found", "引き継ぎの依頼が見つかりません";
     NoAudit, NOT_FOUND, "no_audit",
         "This server keeps no audit", "監査ログは記録されていません";
+    NoTelemetry, NOT_FOUND, "no_telemetry",
+        "This server collects no telemetry", "テレメトリは収集されていません";
     JobsOnly, NOT_FOUND, "jobs_only",
         "This server has jobs only", "このサーバーはジョブ専用です";
     NotHolder, FORBIDDEN, "not_holder",

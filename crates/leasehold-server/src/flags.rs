@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use leasehold_core::flags::{Change, Flags, Phase, PhaseName, Step, resolve};
+use leasehold_core::telemetry::known_phase;
 use leasehold_core::wire::flags::FlagsView;
 use leasehold_core::{Owner, Reason, Retries, RetryPolicy};
 use serde::{Deserialize, Serialize};
@@ -255,7 +256,15 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 // --- the flags of a server ---
 
 /// The phase of a server: from its settings and its flag file, which is read again when it changes.
-pub(crate) struct CurrentFlags(FromFiles<Phase>);
+pub(crate) struct CurrentFlags(FromFiles<Known>);
+
+/// What the settings and the flag file say.
+struct Known {
+    /// The phase that counts here.
+    phase: Phase,
+    /// The names of all phases, this one included.
+    names: Vec<PhaseName>,
+}
 
 impl CurrentFlags {
     /// Reads them for the first time.
@@ -265,15 +274,25 @@ impl CurrentFlags {
             let flags = file.as_deref().map(read).transpose()?;
             let (phase, _) = resolve(named.as_ref(), flags.as_ref())
                 .map_err(|error| ConfigError::new(format!("phase {}", error.value), error.rule, error.fix))?;
-            Ok(phase)
+            let names = match &flags {
+                Some(flags) => flags.phases().iter().map(|phase| phase.name.clone()).collect(),
+                None => vec![phase.name.clone()],
+            };
+            Ok(Known { phase, names })
         };
         FromFiles::open(paths, current).map(Self)
     }
 
     /// What counts now, for a page; at most a second old.
     pub(crate) fn view(&self) -> FlagsView {
-        let phase = self.0.current();
+        let Known { phase, .. } = &*self.0.current();
         FlagsView { phase: phase.name.to_string(), autosave: phase.autosave }
+    }
+
+    /// The phase that the counts of a page belong to: the one that it names, if that is known, and the current one if it names none.
+    pub(crate) fn phase_of(&self, named: Option<&str>) -> PhaseName {
+        let Known { phase, names } = &*self.0.current();
+        named.map_or_else(|| phase.name.clone(), |word| known_phase(word, names))
     }
 }
 

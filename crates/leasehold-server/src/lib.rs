@@ -34,6 +34,7 @@ mod sse;
 mod subscription;
 mod surround;
 mod sweeper;
+pub mod telemetry;
 mod tickets;
 mod views;
 mod visible;
@@ -57,7 +58,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use audit::Audit;
-pub use config::{Config, Limits, TlsFiles, WallClock};
+pub use config::{Config, Limits, TelemetrySettings, TlsFiles, WallClock};
 pub use dev::{Dev, DevSigner, DevUser};
 pub use files::ConfigError;
 pub use pusher::settings::{PusherApp, PusherSettings};
@@ -72,6 +73,7 @@ use pusher::Pusher;
 use rates::{Rates, Streams, Who};
 use ready::Ready;
 use surround::Surround;
+use telemetry::Collector;
 use tickets::Tickets;
 use views::ShownClock;
 
@@ -113,6 +115,9 @@ struct App {
     audit: Option<Arc<AuditLog>>,
     /// Which phase pages are in.
     flags: CurrentFlags,
+    telemetry: Option<Arc<Collector>>,
+    /// How often one sender may send telemetry.
+    telemetry_rates: Rates,
     openapi: String,
     api_page: String,
     stop: CancellationToken,
@@ -191,6 +196,7 @@ impl Server {
         let stop = CancellationToken::new();
         let audit = config.audit.as_deref().map(AuditLog::open).transpose()?;
         let flags = CurrentFlags::open(config.flags_file.clone(), config.phase.clone())?;
+        let telemetry = config.telemetry.as_ref().map(open_collector).transpose()?;
         let document = openapi::finish(&api(doors).into_openapi());
         let (nodes, take_part) = Nodes::new();
         let tasks = TaskTracker::new();
@@ -213,6 +219,8 @@ impl Server {
             metrics,
             audit,
             flags,
+            telemetry,
+            telemetry_rates: Rates::new(&routes::telemetry::limits()),
             stop,
         });
         if let Some(store) = &app.whole {
@@ -220,6 +228,10 @@ impl Server {
         }
         if let Some(pusher) = &app.pusher {
             pusher.start(&app, &app.stop);
+        }
+        if let Some(collector) = &app.telemetry {
+            collector.report_to(&app.metrics);
+            tasks.spawn(collector.clone().run(app.config.wall_clock.clone(), app.stop.clone()));
         }
         tasks.close();
         Ok(Self { app, tasks })
@@ -278,6 +290,10 @@ impl Server {
             );
         }
     }
+}
+
+fn open_collector(settings: &TelemetrySettings) -> Result<Arc<Collector>, ConfigError> {
+    Collector::open(&settings.folder, settings.keep).map(Arc::new)
 }
 
 /// Starts what keeps watchers, the audit and the other servers informed.
@@ -393,13 +409,14 @@ fn sockets_api(doors: Doors) -> Router<Arc<App>> {
 }
 
 fn service_api() -> OpenApiRouter<Arc<App>> {
-    use routes::service;
+    use routes::{service, telemetry};
     OpenApiRouter::new()
         .routes(routes!(service::healthz))
         .routes(routes!(service::readyz))
         .routes(routes!(service::metrics))
         .routes(routes!(service::me))
         .routes(routes!(service::flags))
+        .routes(routes!(telemetry::collect))
 }
 
 /// The origins whose pages may call. Without any, browsers refuse all of them by themselves.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use leasehold_core::EventKind;
 use leasehold_core::event::EndReason;
+use leasehold_core::telemetry::Summary;
 use leasehold_core::wire::documents::StreamEnd;
 use prometheus::core::Collector;
 use prometheus::{
@@ -41,6 +42,12 @@ const RATE_LIMITED: &str = "leasehold_rate_limited_total";
 const AUTH_FAILURES: &str = "leasehold_auth_failures_total";
 const STORE_ERRORS: &str = "leasehold_store_errors_total";
 const AUDIT_ERRORS: &str = "leasehold_audit_errors_total";
+const TELEMETRY_EVENTS: &str = "leasehold_telemetry_events_total";
+const TELEMETRY_SESSIONS: &str = "leasehold_telemetry_sessions_total";
+const TELEMETRY_READ_ONLY: &str = "leasehold_telemetry_read_only_total";
+const TELEMETRY_SECOND_TAB: &str = "leasehold_telemetry_second_tab_total";
+const TELEMETRY_DROPPED: &str = "leasehold_telemetry_dropped_total";
+const TELEMETRY_ERRORS: &str = "leasehold_telemetry_errors_total";
 const SWEEPER_LAG: &str = "leasehold_sweeper_lag_seconds";
 const SWEEPING: &str = "leasehold_sweeping";
 const OTHER_SERVERS: &str = "leasehold_other_servers";
@@ -48,7 +55,7 @@ const BUILD_INFO: &str = "leasehold_build_info";
 const JOBS_ONLY: &str = "leasehold_jobs_only";
 
 /// Every metric with its description. `docs/operations.md` has the same table.
-const ALL: [(&str, &str); 28] = [
+const ALL: [(&str, &str); 34] = [
     (REQUESTS, "Requests answered, by route, method and status."),
     (REQUEST_SECONDS, "Time until the head of an answer was ready, by route and method."),
     (GRANTED, "Leases granted, as the store's events tell."),
@@ -72,6 +79,12 @@ const ALL: [(&str, &str); 28] = [
     (AUTH_FAILURES, "Requests whose token or ticket was refused."),
     (STORE_ERRORS, "Commands and reads that the store failed to answer."),
     (AUDIT_ERRORS, "Failed attempts to write the audit; each is tried again."),
+    (TELEMETRY_EVENTS, "Events that pages have reported."),
+    (TELEMETRY_SESSIONS, "Autosave sessions that pages have reported, once for every 15 minutes of each."),
+    (TELEMETRY_READ_ONLY, "Times that a page became read-only, without a live second tab as the reason."),
+    (TELEMETRY_SECOND_TAB, "Times that a page became read-only because another tab has the project."),
+    (TELEMETRY_DROPPED, "Reported events that were dropped because there was no room for them."),
+    (TELEMETRY_ERRORS, "Failed attempts to write telemetry; each is tried again."),
     (SWEEPER_LAG, "How late the last expiry was told."),
     (SWEEPING, "1 if this server publishes expiries: of several on one store, one does."),
     (OTHER_SERVERS, "Other servers on the same store that this one knows of."),
@@ -140,6 +153,12 @@ struct Handles {
     auth_failures: IntCounter,
     store_errors: IntCounter,
     audit_errors: IntCounter,
+    telemetry_events: IntCounter,
+    telemetry_sessions: IntCounter,
+    telemetry_read_only: IntCounter,
+    telemetry_second_tab: IntCounter,
+    telemetry_dropped: IntCounter,
+    telemetry_errors: IntCounter,
     sweeper_lag: Gauge,
     sweeping: IntGauge,
     other_servers: IntGauge,
@@ -259,6 +278,24 @@ impl Metrics {
     /// The audit could not be written.
     pub fn audit_failed(&self) {
         self.0.audit_errors.inc();
+    }
+
+    /// Pages have reported so many events.
+    pub fn telemetry_counted(&self, summary: &Summary, events: u64) {
+        self.0.telemetry_events.inc_by(events);
+        self.0.telemetry_sessions.inc_by(summary.sessions);
+        self.0.telemetry_read_only.inc_by(summary.read_only);
+        self.0.telemetry_second_tab.inc_by(summary.second_tab);
+    }
+
+    /// Reported events were dropped.
+    pub fn telemetry_dropped(&self, events: u64) {
+        self.0.telemetry_dropped.inc_by(events);
+    }
+
+    /// Telemetry could not be written.
+    pub fn telemetry_failed(&self) {
+        self.0.telemetry_errors.inc();
     }
 
     /// Whether this server is the one that sweeps.
@@ -386,6 +423,12 @@ impl Handles {
             store_errors: plain(STORE_ERRORS)?,
             audit_errors: plain(AUDIT_ERRORS)?,
             jobs_only: open(JOBS_ONLY)?,
+            telemetry_events: plain(TELEMETRY_EVENTS)?,
+            telemetry_sessions: plain(TELEMETRY_SESSIONS)?,
+            telemetry_read_only: plain(TELEMETRY_READ_ONLY)?,
+            telemetry_second_tab: plain(TELEMETRY_SECOND_TAB)?,
+            telemetry_dropped: plain(TELEMETRY_DROPPED)?,
+            telemetry_errors: plain(TELEMETRY_ERRORS)?,
             sweeping: open(SWEEPING)?,
             other_servers: open(OTHER_SERVERS)?,
             sweeper_lag: keep(&registry, Gauge::with_opts(opts(SWEEPER_LAG))?)?,

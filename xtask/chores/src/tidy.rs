@@ -42,6 +42,7 @@ const RULES: &[Rule] = &[
     map::refusals_stay_in_error,
     map::routes_read_or_change,
     map::dependencies_point_one_way,
+    map::telemetry_knows_no_lock_file,
     links::links_lead_somewhere,
     worst_days::worst_days_name_tests,
 ];

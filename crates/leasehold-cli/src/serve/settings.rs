@@ -115,6 +115,7 @@ settings! {
         => jwt: Jwt,
         => tls: Tls,
         => pusher: Pusher,
+        => telemetry: Telemetry,
         => limits: Limits,
     }
 }
@@ -197,6 +198,25 @@ settings! {
         /// How many messages a second a client may send [default: 50]
         #[arg(id = "pusher_messages_per_second", long = "pusher-messages-per-second", value_name = "N", env = "LEASEHOLD_PUSHER_MESSAGES_PER_SECOND")]
         messages_per_second: u32,
+    }
+}
+
+settings! {
+    /// Counts of what locks and autosaves do, from pages that send them. Off unless a folder is named.
+    #[command(next_help_heading = "Telemetry")]
+    Telemetry {
+        /// The folder of the counts, which has nothing else in it [default: no telemetry]
+        #[arg(id = "telemetry_folder", long = "telemetry-folder", value_name = "FOLDER", env = "LEASEHOLD_TELEMETRY_FOLDER")]
+        folder: PathBuf,
+        /// Whether pages without a token may send counts; anyone could then make them up [default: false]
+        #[arg(id = "telemetry_anonymous", long = "telemetry-anonymous", value_name = "BOOL", env = "LEASEHOLD_TELEMETRY_ANONYMOUS")]
+        anonymous: bool,
+        /// How many days are kept [default: 30]
+        #[arg(id = "telemetry_days", long = "telemetry-days", value_name = "N", env = "LEASEHOLD_TELEMETRY_DAYS")]
+        days: u32,
+        /// How many bytes a day are kept [default: 16777216]
+        #[arg(id = "telemetry_bytes_per_day", long = "telemetry-bytes-per-day", value_name = "BYTES", env = "LEASEHOLD_TELEMETRY_BYTES_PER_DAY")]
+        bytes_per_day: u64,
     }
 }
 
@@ -380,8 +400,13 @@ mod tests {
 
     /// Every setting, as it stands in a file: `ttl`, or `limits.body`.
     fn all_names() -> Vec<String> {
-        let sections =
-            [("jwt", Jwt::NAMES), ("tls", Tls::NAMES), ("pusher", Pusher::NAMES), ("limits", Limits::NAMES)];
+        let sections = [
+            ("jwt", Jwt::NAMES),
+            ("tls", Tls::NAMES),
+            ("pusher", Pusher::NAMES),
+            ("telemetry", Telemetry::NAMES),
+            ("limits", Limits::NAMES),
+        ];
         let inner = sections
             .iter()
             .flat_map(|(section, names)| names.iter().map(move |name| format!("{section}.{name}")));

@@ -14,5 +14,6 @@ mod handover;
 mod machine;
 mod section;
 mod tables;
+mod telemetry;
 mod versions;
 mod world;

@@ -14,6 +14,7 @@ pub(crate) mod locks;
 pub(crate) mod presence;
 pub(crate) mod service;
 pub(crate) mod sockets;
+pub(crate) mod telemetry;
 
 use std::time::Duration;
 

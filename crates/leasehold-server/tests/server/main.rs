@@ -17,6 +17,7 @@ mod socket_page;
 mod sockets;
 mod stores;
 mod streams;
+mod telemetry;
 mod timelines;
 mod tokens;
 mod trouble;

@@ -51,6 +51,7 @@ async fn the_description_is_openapi_3_1_and_names_every_call() {
         "POST /api/jobs/{collection}/{id}/reset",
         "POST /api/leases/{name}",
         "POST /api/leases/{name}/cancel",
+        "POST /api/telemetry",
         "POST /api/tickets",
         "PUT /api/documents/{roomId}/lock",
         "PUT /api/jobs/{collection}/{id}",

@@ -254,6 +254,34 @@ fn edges(manifest: &str) -> Vec<(usize, &str)> {
     edges
 }
 
+/// The names by which code would get at the file of a project lock.
+const LOCK_FILE: [&str; 3] = [concat!("lock_", "file"), concat!("lock", "file"), concat!("LOCK_", "FILE")];
+
+/// Telemetry counts events. It never reads the file of a lock, so its code, comments included, does not name it.
+pub(super) fn telemetry_knows_no_lock_file(files: &[File]) -> Vec<String> {
+    let is_source = |file: &&File| {
+        let in_web = file.path.starts_with("web/src/");
+        let in_crate = file.path.starts_with("crates/") && file.path.contains("/src/");
+        (in_web || in_crate) && file.path.contains("telemetry")
+    };
+    in_lines(files.iter().filter(is_source), |line| {
+        let named = names_lock_file(line) || LOCK_FILE.iter().any(|name| line.contains(name));
+        named.then(|| "telemetry must not know the file of a project lock".to_owned())
+    })
+}
+
+/// Whether a line has the file's name: a dot and `lock`, but for a method call, or a part of a dotted word such as the name of an event.
+fn names_lock_file(line: &str) -> bool {
+    let name = concat!(".lo", "ck");
+    line.match_indices(name).any(|(at, _)| {
+        let before = line.get(..at).unwrap_or_default();
+        let after = line.get(at + name.len()..).unwrap_or_default();
+        let is_in_a_word = before.ends_with(|c: char| c.is_alphanumeric() || "_)]?".contains(c));
+        let is_a_call = after.starts_with('(');
+        !is_in_a_word && !is_a_call
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{accepts, bites, file};
@@ -335,6 +363,32 @@ mod tests {
             "crates/leasehold-cli/src/locks.rs",
             &route(&format!("{read}{change}")),
         );
+    }
+
+    #[test]
+    fn telemetry_that_names_the_file_of_a_lock_is_found() {
+        let rule = telemetry_knows_no_lock_file;
+        let file = concat!(".lo", "ck");
+        let places = ["crates/a/src/telemetry.rs", "crates/a/src/telemetry/read.rs", "web/src/telemetry.ts"];
+        for path in places {
+            for line in [
+                format!("folder.join(\"{file}\")"),
+                format!("// reads `{file}`"),
+                format!("'project/{file}.tmp'"),
+                format!("glob **/{file}*"),
+                format!("use crate::{}::read;", LOCK_FILE[0]),
+                format!("import {{ parse }} from './{}.js';", LOCK_FILE[1]),
+            ] {
+                bites(rule, path, &line);
+            }
+            for fine in
+                ["state.lock().count()", "    .lock()", "\"autosave.lock.readonly\"", "around.lock.subscribe"]
+            {
+                accepts(rule, path, fine);
+            }
+        }
+        accepts(rule, "crates/a/src/folder.rs", file);
+        accepts(rule, "crates/a/tests/telemetry.rs", file);
     }
 
     #[test]
