@@ -41,6 +41,7 @@ await build({ ...options, entryPoints: ['src/documents-worker.ts'] });
 // Each in one file: pages load the second one, and the first is for those that register it under another name.
 for (const name of ['document-lock', 'document-lock-define']) await build({ ...options, entryPoints: { [name]: `src/elements/${name}.ts` } });
 await build({ ...options, entryPoints: ['src/react.ts'], external: ['react', './documents.js'] });
+await build({ ...options, entryPoints: ['src/telemetry.ts'], external: ['./index.js'] });
 await build({ ...options, entryPoints: ['src/elements.ts', 'src/elements-define.ts'] });
 
 // Once more: terser finds 3 % that esbuild leaves, and a page loads it. No function here is used as a constructor, which is

@@ -57,6 +57,12 @@ test('flags: at most 2 KB, and no autosave before they turn it on', () => {
   expect(zipped(dist, names)).toBeLessThanOrEqual(2_000);
 });
 
+test('telemetry, beside the lock: at most 2.5 KB', () => {
+  const names = loaded(dist, 'telemetry.js');
+  expect(zipped(dist, [...names].filter((name) => name.startsWith('telemetry')))).toBeLessThanOrEqual(2_500);
+  expect([...loaded(dist, 'autosave.js')]).not.toContain('telemetry.js');
+});
+
 test('the elements: at most 12 KB', () => {
   const names = loaded(dist, 'elements-define.js', loaded(dist, 'elements.js'));
   expect(names.size).toBeGreaterThan(1);

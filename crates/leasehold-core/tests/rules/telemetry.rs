@@ -1,8 +1,11 @@
 //! Telemetry: what is counted, what the counts say, and what can never get into them.
 
 use leasehold_core::flags::PhaseName;
-use leasehold_core::telemetry::{Counts, Event, EventName, Quantile, Summary};
-use leasehold_core::wire::telemetry::{BatchCount, BatchTimes, SummaryView, TelemetryBatch, TelemetryLine};
+use leasehold_core::telemetry::{Counts, Event, EventName, Quantile, SESSION_SPAN_MS, Summary};
+use leasehold_core::wire::telemetry::{
+    BatchCount, BatchTimes, MAX_COUNT, MAX_ROWS, MAX_TIMES, SCHEMA, SummaryView, TelemetryBatch,
+    TelemetryLine,
+};
 use proptest::prelude::*;
 
 fn phase(name: &str) -> PhaseName {
@@ -129,6 +132,20 @@ fn a_line_looks_like_this() {
         r#""times":[{"phase":"b","event":"lock:acquired","le":{"15":1}}],"dropped":3}"#
     );
     assert_eq!(line, expected);
+}
+
+#[test]
+fn the_browser_package_counts_with_the_same_numbers() {
+    let package = include_str!("../../../../web/src/telemetry.ts");
+    let minutes = SESSION_SPAN_MS / 60_000;
+    let most = format!("{},{:03}", MAX_COUNT / 1_000, MAX_COUNT % 1_000).replace(',', "_");
+    for line in [
+        format!("const SCHEMA = {SCHEMA};"),
+        format!("const SESSION_SPAN_MS = {minutes} * 60_000;"),
+        format!("const [MAX_ROWS, MAX_COUNT, MAX_TIMES] = [{MAX_ROWS}, {most}, {MAX_TIMES}];"),
+    ] {
+        assert!(package.contains(&line), "{line}");
+    }
 }
 
 /// Words of the lists, and others that name people and things.
