@@ -21,6 +21,7 @@ mod serve;
 mod signals;
 mod store;
 mod take_over;
+mod telemetry;
 mod try_key;
 mod watch;
 
@@ -100,6 +101,9 @@ enum Command {
     /// Show in which phase of a roll-out pages are; go on to the next one, or back.
     #[command(subcommand)]
     Flags(flags::Command),
+    /// Report what the locks and autosaves of pages do, as a server has counted it.
+    #[command(subcommand)]
+    Telemetry(telemetry::Command),
     /// Check, repair, back up or restore a file.
     #[command(subcommand)]
     Store(store::Command),
@@ -205,6 +209,7 @@ fn run(command: Command, out: &Out) -> Result<Ending> {
         Command::Try(args) => try_key::run(&args, out),
         Command::Project(command) => project::run(&command, out),
         Command::Flags(command) => flags::run(&command, out),
+        Command::Telemetry(command) => telemetry::run(&command, out),
         Command::Store(command) => store::run(&command, out),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args, out),

@@ -27,6 +27,7 @@ mod run_on_a_server;
 mod run_worst_days;
 mod serve;
 mod support;
+mod telemetry;
 mod watch;
 
 /// What the PostgreSQL of the store's tests needs of the program that it is in.
