@@ -80,7 +80,10 @@ const ALL: [(&str, &str); 34] = [
     (STORE_ERRORS, "Commands and reads that the store failed to answer."),
     (AUDIT_ERRORS, "Failed attempts to write the audit; each is tried again."),
     (TELEMETRY_EVENTS, "Events that pages have reported."),
-    (TELEMETRY_SESSIONS, "Autosave sessions that pages have reported, once for every 15 minutes of each."),
+    (
+        TELEMETRY_SESSIONS,
+        "Autosave sessions that pages have reported, once for every quarter of an hour of each.",
+    ),
     (TELEMETRY_READ_ONLY, "Times that a page became read-only, without a live second tab as the reason."),
     (TELEMETRY_SECOND_TAB, "Times that a page became read-only because another tab has the project."),
     (TELEMETRY_DROPPED, "Reported events that were dropped because there was no room for them."),

@@ -65,11 +65,6 @@ pub(super) fn rates(report: &TelemetryReport, phases: &[&str]) -> String {
         let _ = write!(html, "<path class=\"{class}\" d=\"M{x:.2} 0V100\"/>");
     }
     html.push_str("</svg>");
-    let _ = write!(
-        html,
-        "<span class=\"limit\" style=\"top:{y:.2}%\">threshold {}</span>",
-        percent(Some(report.threshold))
-    );
     html.push_str(&plot.marks_of_changes());
     html.push_str("</div>");
     html.push_str(&plot.times());

@@ -24,7 +24,7 @@ pub(super) fn page(report: &TelemetryReport, scale: Scale) -> String {
     html.push_str(&verdict(report));
     html.push_str(&tiles(&report.judged));
     html.push_str("<h2>Read-only rate over time</h2>\n<p class=\"note\">Read-only entries per autosave session, over the 15 minutes before each point. A live second tab is not counted.</p>\n");
-    html.push_str(&legend(&phases));
+    html.push_str(&legend(&phases, report.threshold));
     html.push_str(&chart::rates(report, &phases));
     if !report.changes.is_empty() {
         html.push_str("\n<ul class=\"changes\">");
@@ -91,12 +91,12 @@ fn tiles(judged: &SummaryView) -> String {
     html + "</dl>\n"
 }
 
-fn legend(phases: &[&str]) -> String {
+fn legend(phases: &[&str], threshold: f64) -> String {
     let mut html = String::from("<p class=\"legend\">");
     for (number, phase) in phases.iter().enumerate() {
         let _ = write!(html, "<span><i class=\"c{}\"></i>{}</span>", number % chart::COLOURS, escape(phase));
     }
-    html + "<span><i class=\"dash\"></i>threshold</span></p>\n"
+    html + &format!("<span><i class=\"dash\"></i>threshold {}</span></p>\n", percent(Some(threshold)))
 }
 
 fn reasons(report: &TelemetryReport) -> String {

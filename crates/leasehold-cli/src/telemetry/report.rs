@@ -64,6 +64,9 @@ impl Asked {
     }
 }
 
+/// A phase without a new session for so long is over, or has hardly any: its line ends.
+const ALIVE_MS: u64 = 3 * 60_000;
+
 /// What a point of the plot looks back on.
 fn span(scale: Scale) -> u64 {
     scale.step.max(SESSION_SPAN_MS)
@@ -111,9 +114,15 @@ fn series(asked: &Asked, slots: &BTreeMap<u64, Counts>) -> Vec<RatePoint> {
         let mut counts = Counts::default();
         let end = at.saturating_add(scale.step);
         slots.range(end.saturating_sub(span(scale))..end).for_each(|(_, slot)| counts.merge(slot));
+        let mut recent = Counts::default();
+        slots
+            .range(end.saturating_sub(scale.step.max(ALIVE_MS))..end)
+            .for_each(|(_, slot)| recent.merge(slot));
         for phase in counts.phases() {
             let summary = counts.summary(Some(phase));
-            if let Some(rate) = summary.read_only_rate() {
+            // Of a phase that is over, entries would be left without their sessions.
+            let is_alive = recent.summary(Some(phase)).sessions > 0;
+            if let Some(rate) = summary.read_only_rate().filter(|_| is_alive) {
                 let at = end.min(asked.now).max(asked.from());
                 points.push(RatePoint { at, phase: phase.to_string(), sessions: summary.sessions, rate });
             }
@@ -236,6 +245,11 @@ mod tests {
         assert_eq!((first.at, first.sessions), (NOON - 15 * MINUTE + 10_000, 15));
         assert!((0.4..0.6).contains(&first.rate), "{first:?}");
         assert!(report.series.iter().all(|point| (report.from..=report.to).contains(&point.at)));
+        let last = report.series.iter().rfind(|point| point.phase == "beta").unwrap();
+        assert!(
+            (NOON - 5 * MINUTE..NOON - 2 * MINUTE).contains(&last.at),
+            "its line ends soon after the rollback: {last:?}"
+        );
     }
 
     #[test]
