@@ -157,6 +157,7 @@ class Page {
     if (status === 'offline' || status === 'unavailable') return [say('reading'), say('document_away')];
     if (standing.document === 'others' && holder && !sameUser) return [say('reading'), say('other_person', { name: holder.name })];
     if (state.kind === 'readonly' && state.isFree) return [say('reading'), say('project_free')];
+    if (state.kind === 'readonly' && state.reason !== 'conflict') return [say('reading'), say('not_renewed')];
     if (state.kind === 'readonly' || standing.document === 'others') return [say('reading'), say('other_tab')];
     if (standing.document === 'free' && pending === null) return [say('reading'), say('document_free')];
     return [say('starting'), say('starting_text')];
