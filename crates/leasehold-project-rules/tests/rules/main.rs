@@ -9,6 +9,7 @@
 )]
 
 mod autosave;
+mod events_page;
 mod guard;
 mod handover;
 mod machine;
