@@ -19,6 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use leasehold_project_rules::{
 use crate::clock::Clock;
 use crate::draft::Draft;
 use crate::driver::Driver;
+use crate::folder::{OpenError, ProjectFolder};
 use crate::lock_file;
 use crate::project::{self, SaveError};
 use crate::request::HandoverRequest;
@@ -44,6 +46,11 @@ use crate::section::{self, Folder, GuardTry, Undurable};
 pub struct FakeClock(Arc<Mutex<Now>>);
 
 impl FakeClock {
+    /// A clock that stands at this moment.
+    pub fn starting_at(wall: StoreTime) -> Self {
+        Self(Arc::new(Mutex::new(Now::both(wall.as_millis()))))
+    }
+
     /// Moves the clock on.
     pub fn advance(&self, by: Duration) {
         let mut now = self.inside();
@@ -102,7 +109,7 @@ impl Default for MockFolder {
 impl MockFolder {
     /// An empty folder, at some moment in 2026.
     pub fn new() -> Self {
-        let clock = FakeClock(Arc::new(Mutex::new(Now::both(1_780_000_000_000))));
+        let clock = FakeClock::starting_at(StoreTime::from_millis(1_780_000_000_000));
         Self { inside: Arc::default(), clock }
     }
 
@@ -344,11 +351,21 @@ impl Folder for OpenedMock {
     }
 }
 
-/// A program with a [`MockFolder`]. It does nothing by itself: calls move the clock on until they are answered, and
-/// [`FakeProject::turn`] does what is due. Dropping it is its death.
-pub struct FakeProject {
-    driver: Driver<OpenedMock, FakeClock>,
+/// A program with a [`MockFolder`], or with a real folder. It does nothing by itself: calls move the clock on until they are
+/// answered, and [`FakeProject::turn`] does what is due. Dropping it is its death.
+pub struct FakeProject<F: Folder = OpenedMock> {
+    driver: Driver<F, FakeClock>,
     events: Vec<Event>,
+}
+
+impl FakeProject<ProjectFolder> {
+    /// A program of this name with a folder on disk, whose locks, files and faults are the kernel's. Only the time is a double.
+    pub fn on_disk(path: &Path, owner: Owner, clock: &FakeClock, seed: [u8; 16]) -> Result<Self, OpenError> {
+        let folder = ProjectFolder::open(path)?;
+        let root = folder.path().to_string_lossy().into();
+        let surroundings = Surroundings { owner, root, folder: Kind::Guarded, seed };
+        Ok(Self { driver: Driver::new(folder, clock.clone(), surroundings), events: Vec::new() })
+    }
 }
 
 impl FakeProject {
@@ -365,7 +382,9 @@ impl FakeProject {
             Surroundings { owner, root: "project".into(), folder: Kind::Guarded, seed: [number; 16] };
         Self { driver: Driver::new(opened, folder.clock.clone(), surroundings), events: Vec::new() }
     }
+}
 
+impl<F: Folder> FakeProject<F> {
     /// Takes the lock.
     pub fn acquire(&mut self, options: Options) -> Result<ProjectLease, ProjectLockError> {
         let call = self.driver.acquire(&options);
