@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod completions;
 mod connection;
+mod drill;
 mod flags;
 mod job;
 mod logs;
@@ -15,6 +16,7 @@ mod people;
 mod project;
 mod release;
 mod renew;
+mod reporter;
 #[cfg(target_os = "linux")]
 mod run;
 mod serve;
@@ -104,6 +106,11 @@ enum Command {
     /// Report what the locks and autosaves of pages do, as a server has counted it.
     #[command(subcommand)]
     Telemetry(telemetry::Command),
+    /// Watch the read-only rate of the current phase, and roll it back when it is too high.
+    Reporter(reporter::Args),
+    /// Practise what to do when something goes wrong.
+    #[command(subcommand)]
+    Drill(drill::Command),
     /// Check, repair, back up or restore a file.
     #[command(subcommand)]
     Store(store::Command),
@@ -210,6 +217,8 @@ fn run(command: Command, out: &Out) -> Result<Ending> {
         Command::Project(command) => project::run(&command, out),
         Command::Flags(command) => flags::run(&command, out),
         Command::Telemetry(command) => telemetry::run(&command, out),
+        Command::Reporter(args) => reporter::run(&args, out),
+        Command::Drill(command) => drill::run(&command, out),
         Command::Store(command) => store::run(&command, out),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args, out),

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use leasehold_core::Ttl;
 use leasehold_core::flags::PhaseName;
 use leasehold_server::auth::{Algorithm, Auth, Jwt, JwtOptions, KeySource};
+use leasehold_server::webhooks::WebhookSettings;
 use leasehold_server::{
     Config, Dev, DevSigner, DevUser, Limits, PusherApp, PusherSettings, Server, TelemetrySettings, TlsFiles,
 };
@@ -45,6 +46,7 @@ pub(crate) struct Args {
 const JWT_SECRET: &str = "LEASEHOLD_JWT_SECRET";
 const TICKET_SECRET: &str = "LEASEHOLD_TICKET_SECRET";
 const PUSHER_SECRET: &str = "LEASEHOLD_PUSHER_SECRET";
+const WEBHOOK_SECRET: &str = "LEASEHOLD_WEBHOOK_SECRET";
 
 pub(crate) fn run(args: Args, out: &Out) -> Result<Ending> {
     let settings = args.settings.with_file(args.config.as_deref())?;
@@ -63,6 +65,7 @@ async fn serve(settings: &Settings, dev: bool, out: &Out) -> Result<()> {
     let config = Config {
         dev: door.signer(),
         pusher: pusher(settings, door.dev.as_ref(), std::env::var_os(PUSHER_SECRET))?,
+        webhook: webhook(settings, &place, std::env::var_os(WEBHOOK_SECRET))?,
         ..config(settings, door.auth.clone(), &place)?
     };
     config.check().map_err(|error| WrongUsage(error.to_string()))?;
@@ -384,6 +387,29 @@ fn pusher(
     Ok(Some(pusher))
 }
 
+fn webhook(
+    settings: &Settings,
+    place: &StorePlace,
+    secret: Option<OsString>,
+) -> Result<Option<WebhookSettings>> {
+    let Some(url) = settings.webhook.url.clone() else { return Ok(None) };
+    if place.has_jobs_only() {
+        let why = "webhooks are of take-overs and forced releases of documents, and on Firestore a server has jobs only";
+        return Err(WrongUsage(format!("webhook.url: {why}; leave it out")).into());
+    }
+    let secret = match (secret.filter(|secret| !secret.is_empty()), &settings.webhook.secret_file) {
+        (Some(secret), _) => secret.into_encoded_bytes(),
+        (None, Some(file)) => read_secret(file)?,
+        (None, None) => {
+            let fix = "set webhook.secret_file or LEASEHOLD_WEBHOOK_SECRET as well";
+            return Err(
+                WrongUsage(format!("webhook.url needs a secret that signs what is sent: {fix}")).into()
+            );
+        }
+    };
+    Ok(Some(WebhookSettings { url, secret }))
+}
+
 fn ticket_secret(settings: &Settings) -> Result<Option<Vec<u8>>> {
     let secret = match (std::env::var_os(TICKET_SECRET), &settings.ticket_secret_file) {
         (Some(secret), _) if !secret.is_empty() => secret.into_encoded_bytes(),
@@ -572,7 +598,8 @@ mod tests {
     #[test]
     fn every_setting_reaches_the_server() {
         let text = "ttl = '40s'\nheartbeat = '20s'\ngrace = '2s'\ncors_origins = ['*']\naudit_file = 'a.jsonl'\n\
-            trusted_proxies = ['10.0.0.0/8', '192.0.2.1', '::1']\n[tls]\ncertificate = 'Cargo.toml'\nkey = 'src/main.rs'\n[limits]\nbody = 10001\n\
+            flags_file = 'f.json'\nphase = 'beta'\n\
+            trusted_proxies = ['10.0.0.0/8', '192.0.2.1', '::1']\n[tls]\ncertificate = 'Cargo.toml'\nkey = 'src/main.rs'\n[webhook]\nurl = 'https://a.example/hook'\n[limits]\nbody = 10001\n\
             head = 10002\nhead_time = 3\nbody_time = 4\nconnections = 5\nconnections_per_address = 6\n\
             requests_per_second = 7\nburst = 8\nstreams_per_caller = 9\nstream_backlog = 10\ndrain = 11\n\
             [telemetry]\nfolder = 'counts'\nanonymous = true\ndays = 12\nbytes_per_day = 1000000\n";
@@ -593,6 +620,11 @@ mod tests {
         let telemetry = config.telemetry.unwrap();
         assert_eq!((telemetry.folder, telemetry.anonymous), ("counts".into(), true));
         assert_eq!((telemetry.keep.days, telemetry.keep.bytes_per_day), (12, 1_000_000));
+        assert_eq!(config.flags_file, Some("f.json".into()));
+        assert_eq!(config.phase.unwrap().as_str(), "beta");
+        let secret = Some(OsString::from("s".repeat(32)));
+        assert_eq!(webhook(&settings, &place, secret).unwrap().unwrap().url, "https://a.example/hook");
+        assert!(webhook(&settings, &place, None).err().unwrap().to_string().contains("webhook.secret_file"));
     }
 
     #[test]

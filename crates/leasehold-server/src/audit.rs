@@ -459,7 +459,7 @@ impl Follower {
 }
 
 /// The entry for an event, if the audit records it.
-fn entry(published: &Published, at: String) -> Option<AuditEntry> {
+pub(crate) fn entry(published: &Published, at: String) -> Option<AuditEntry> {
     let event = &published.event;
     let EventKind::Ended { because } = &event.kind else { return None };
     let (action, by, reason) = match because {

@@ -15,6 +15,7 @@ use crate::dev::DevSigner;
 use crate::files::ConfigError;
 use crate::pusher::settings::PusherSettings;
 use crate::telemetry::Keep;
+use crate::webhooks::WebhookSettings;
 
 /// The settings of a server.
 #[derive(Clone)]
@@ -49,6 +50,8 @@ pub struct Config {
     pub pusher: Option<PusherSettings>,
     /// Where telemetry is counted, and from whom; none when absent.
     pub telemetry: Option<TelemetrySettings>,
+    /// Where take-overs and forced releases are posted to; nowhere when absent.
+    pub webhook: Option<WebhookSettings>,
     /// The limits on requests and connections.
     pub limits: Limits,
     /// The wall clock, for times that are shown and for the expiry of tokens; the machine's except in tests.
@@ -156,6 +159,7 @@ impl Config {
             ticket_secret: None,
             pusher: None,
             telemetry: None,
+            webhook: None,
             limits: Limits::default(),
             wall_clock: Arc::new(leasehold_store::clock::unix_millis),
         }
@@ -167,6 +171,7 @@ impl Config {
         self.cors_origins.iter().try_for_each(|origin| check_origin("cors_origins", origin))?;
         self.pusher.as_ref().map_or(Ok(()), PusherSettings::check)?;
         self.telemetry.as_ref().map_or(Ok(()), TelemetrySettings::check)?;
+        self.webhook.as_ref().map_or(Ok(()), WebhookSettings::check)?;
         self.limits.check()
     }
 

@@ -39,6 +39,7 @@ mod tickets;
 mod views;
 mod visible;
 mod watchers;
+pub mod webhooks;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -113,6 +114,8 @@ struct App {
     pusher: Option<Arc<Pusher>>,
     metrics: Metrics,
     audit: Option<Arc<AuditLog>>,
+    /// Cancelled once webhooks know from which event on they are sent.
+    webhooks_begun: CancellationToken,
     /// Which phase pages are in.
     flags: CurrentFlags,
     telemetry: Option<Arc<Collector>>,
@@ -218,6 +221,7 @@ impl Server {
             config,
             metrics,
             audit,
+            webhooks_begun: CancellationToken::new(),
             flags,
             telemetry,
             telemetry_rates: Rates::new(&routes::telemetry::limits()),
@@ -244,10 +248,8 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let app = self.app.clone();
-        if let Some(audit) = &app.audit {
-            // No take-over may come before the audit can record it.
-            let _ = tokio::time::timeout(AUDIT_BEGINS, audit.begun()).await;
-        }
+        // No take-over may come before the audit can record it.
+        let _ = tokio::time::timeout(AUDIT_BEGINS, self.begun()).await;
         let stop = app.stop.clone();
         tokio::spawn(async move {
             shutdown.await;
@@ -257,6 +259,16 @@ impl Server {
             accept::serve(listener, self.router(), &app.config, app.metrics.clone(), app.stop.clone()).await;
         self.end().await;
         Ok(served?)
+    }
+
+    /// Completes when every later take-over will be in the audit and posted as a webhook.
+    pub async fn begun(&self) {
+        if let Some(audit) = &self.app.audit {
+            audit.begun().await;
+        }
+        if self.app.whole.is_some() && self.app.config.webhook.is_some() {
+            self.app.webhooks_begun.cancelled().await;
+        }
     }
 
     /// All routes and their middleware.
@@ -306,6 +318,17 @@ fn follow(app: &App, store: &Arc<dyn Store>, take_part: TakePart, tasks: &TaskTr
     if let Some(audit) = &app.audit {
         audit.report_to(metrics);
         tasks.spawn(audit.clone().follow(store.clone(), app.config.wall_clock.clone(), stop.clone()));
+    }
+    if let Some(webhook) = app.config.webhook.clone() {
+        let wall_clock = app.config.wall_clock.clone();
+        let follower = webhooks::Follower {
+            store: store.clone(),
+            wall_clock,
+            metrics: metrics.clone(),
+            begun: app.webhooks_begun.clone(),
+            shutdown: stop.clone(),
+        };
+        tasks.spawn(follower.run(webhook));
     }
 }
 

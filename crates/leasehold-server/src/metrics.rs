@@ -48,6 +48,7 @@ const TELEMETRY_READ_ONLY: &str = "leasehold_telemetry_read_only_total";
 const TELEMETRY_SECOND_TAB: &str = "leasehold_telemetry_second_tab_total";
 const TELEMETRY_DROPPED: &str = "leasehold_telemetry_dropped_total";
 const TELEMETRY_ERRORS: &str = "leasehold_telemetry_errors_total";
+const WEBHOOKS: &str = "leasehold_webhooks_total";
 const SWEEPER_LAG: &str = "leasehold_sweeper_lag_seconds";
 const SWEEPING: &str = "leasehold_sweeping";
 const OTHER_SERVERS: &str = "leasehold_other_servers";
@@ -55,7 +56,7 @@ const BUILD_INFO: &str = "leasehold_build_info";
 const JOBS_ONLY: &str = "leasehold_jobs_only";
 
 /// Every metric with its description. `docs/operations.md` has the same table.
-const ALL: [(&str, &str); 34] = [
+const ALL: [(&str, &str); 35] = [
     (REQUESTS, "Requests answered, by route, method and status."),
     (REQUEST_SECONDS, "Time until the head of an answer was ready, by route and method."),
     (GRANTED, "Leases granted, as the store's events tell."),
@@ -88,6 +89,7 @@ const ALL: [(&str, &str); 34] = [
     (TELEMETRY_SECOND_TAB, "Times that a page became read-only because another tab has the project."),
     (TELEMETRY_DROPPED, "Reported events that were dropped because there was no room for them."),
     (TELEMETRY_ERRORS, "Failed attempts to write telemetry; each is tried again."),
+    (WEBHOOKS, "Webhooks, by what came of them: sent, given up, or dropped because too many waited."),
     (SWEEPER_LAG, "How late the last expiry was told."),
     (SWEEPING, "1 if this server publishes expiries: of several on one store, one does."),
     (OTHER_SERVERS, "Other servers on the same store that this one knows of."),
@@ -162,6 +164,7 @@ struct Handles {
     telemetry_second_tab: IntCounter,
     telemetry_dropped: IntCounter,
     telemetry_errors: IntCounter,
+    webhooks: [IntCounter; 3],
     sweeper_lag: Gauge,
     sweeping: IntGauge,
     other_servers: IntGauge,
@@ -301,6 +304,13 @@ impl Metrics {
         self.0.telemetry_errors.inc();
     }
 
+    /// A webhook was sent, or was not.
+    pub(crate) fn webhook(&self, result: Webhook) {
+        if let Some(counter) = self.0.webhooks.get(result as usize) {
+            counter.inc();
+        }
+    }
+
     /// Whether this server is the one that sweeps.
     pub fn sweeping(&self, is_sweeping: bool) {
         self.0.sweeping.set(is_sweeping.into());
@@ -385,6 +395,20 @@ pub(crate) enum Cut {
 /// In the order of [`Cut`].
 const CUTS: [&str; 4] = ["head", "stalled", "tls", "shutting_down"];
 
+/// What came of a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Webhook {
+    /// It arrived.
+    Sent,
+    /// It was given up.
+    Failed,
+    /// Too many waited.
+    Dropped,
+}
+
+/// In the order of [`Webhook`].
+const WEBHOOK_RESULTS: [&str; 3] = ["sent", "failed", "dropped"];
+
 impl Handles {
     fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
@@ -398,6 +422,7 @@ impl Handles {
         let refused = by(CONNECTIONS_REFUSED, &["limit"])?;
         let cut = by(CONNECTIONS_CUT, &["reason"])?;
         let streams_ended = by(STREAMS_ENDED, &["reason"])?;
+        let webhooks = by(WEBHOOKS, &["result"])?;
         let build = keep(&registry, IntGaugeVec::new(opts(BUILD_INFO), &["version"])?)?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Ok(Self {
@@ -425,6 +450,7 @@ impl Handles {
             auth_failures: plain(AUTH_FAILURES)?,
             store_errors: plain(STORE_ERRORS)?,
             audit_errors: plain(AUDIT_ERRORS)?,
+            webhooks: WEBHOOK_RESULTS.map(|result| webhooks.with_label_values(&[result])),
             jobs_only: open(JOBS_ONLY)?,
             telemetry_events: plain(TELEMETRY_EVENTS)?,
             telemetry_sessions: plain(TELEMETRY_SESSIONS)?,

@@ -1,5 +1,5 @@
 //! The programs that some tests start for themselves, from Debian's packages: PostgreSQL, pgbouncer in front of it, PHP for
-//! the snippets of the documentation, Google's Firestore emulator with the Java that it runs on, and two browsers.
+//! the snippets of the documentation, promtool for the alert rules, Google's Firestore emulator with the Java that it runs on, and two browsers.
 //!
 //! This only makes sure that the programs are there. A server that is installed or running already is left alone.
 
@@ -21,6 +21,7 @@ const SERVICES: &[Package] = &[
     ("postgresql", has_postgresql),
     ("pgbouncer", has_pgbouncer),
     ("php-cli", has_php),
+    ("prometheus", has_promtool),
     ("default-jre-headless", has_java),
     (EMULATOR, has_emulator),
 ];
@@ -42,6 +43,10 @@ fn has_pgbouncer() -> bool {
 
 fn has_php() -> bool {
     tools::works(Command::new("php").arg("--version"))
+}
+
+fn has_promtool() -> bool {
+    tools::works(Command::new("promtool").arg("--version"))
 }
 
 fn has_java() -> bool {

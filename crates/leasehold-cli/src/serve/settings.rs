@@ -116,6 +116,7 @@ settings! {
         => tls: Tls,
         => pusher: Pusher,
         => telemetry: Telemetry,
+        => webhook: Webhook,
         => limits: Limits,
     }
 }
@@ -217,6 +218,19 @@ settings! {
         /// How many bytes a day are kept [default: 16777216]
         #[arg(id = "telemetry_bytes_per_day", long = "telemetry-bytes-per-day", value_name = "BYTES", env = "LEASEHOLD_TELEMETRY_BYTES_PER_DAY")]
         bytes_per_day: u64,
+    }
+}
+
+settings! {
+    /// Where take-overs and forced releases are posted to.
+    #[command(next_help_heading = "Webhooks")]
+    Webhook {
+        /// The address; one that is a secret belongs into the variable or the file [default: no webhooks]
+        #[arg(id = "webhook_url", long = "webhook-url", value_name = "URL", env = "LEASEHOLD_WEBHOOK_URL")]
+        url: String,
+        /// The secret that signs them, in a file (or itself in LEASEHOLD_WEBHOOK_SECRET).
+        #[arg(id = "webhook_secret_file", long = "webhook-secret-file", value_name = "FILE", env = "LEASEHOLD_WEBHOOK_SECRET_FILE")]
+        secret_file: PathBuf,
     }
 }
 
@@ -405,6 +419,7 @@ mod tests {
             ("tls", Tls::NAMES),
             ("pusher", Pusher::NAMES),
             ("telemetry", Telemetry::NAMES),
+            ("webhook", Webhook::NAMES),
             ("limits", Limits::NAMES),
         ];
         let inner = sections

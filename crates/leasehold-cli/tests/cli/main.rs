@@ -17,6 +17,7 @@ mod local;
 #[cfg(target_os = "linux")]
 mod nodes;
 mod project;
+mod reporter;
 #[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]

@@ -69,6 +69,11 @@ impl House {
         Self { router: server.router(), server, store }
     }
 
+    /// Every take-over from now on will be recorded and posted.
+    pub async fn begun(&self) {
+        self.server.begun().await;
+    }
+
     pub async fn end(self) {
         self.server.end().await;
     }

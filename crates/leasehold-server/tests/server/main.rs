@@ -11,6 +11,7 @@ mod jobs;
 mod leases;
 mod matrix;
 mod openapi;
+mod operators;
 mod ownership;
 mod page;
 mod socket_page;
@@ -21,6 +22,7 @@ mod telemetry;
 mod timelines;
 mod tokens;
 mod trouble;
+mod webhooks;
 
 // The PostgreSQL that the tests of the store start, too.
 #[allow(dead_code)] // the store's own tests use more of it
