@@ -80,12 +80,13 @@ fn people_get_lines_to_copy() {
     let first = server.line();
     let url = first.rsplit(' ').next().unwrap().to_owned();
     assert!(first.starts_with("✓ Leasehold ") && url.starts_with("http://127.0.0.1:"), "{first}");
-    let facts: Vec<String> = (0..5).map(|_| server.line()).collect();
+    let facts: Vec<String> = (0..6).map(|_| server.line()).collect();
     assert_eq!(facts[0], "  store           leases.db");
     assert_eq!(facts[1], "  audit           leases.db.audit.jsonl");
     assert_eq!(facts[2], "  who may come in Anna and Ben, who are made up (--dev): user-a and user-b");
     assert_eq!(facts[3], format!("  page            {url}/"));
-    assert_eq!(facts[4], format!("  API page        {url}/docs"));
+    assert_eq!(facts[4], format!("  demo            {url}/demo"));
+    assert_eq!(facts[5], format!("  API page        {url}/docs"));
     let curl = loop {
         let line = server.line();
         if line.contains("curl") {
