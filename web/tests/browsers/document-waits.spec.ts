@@ -46,6 +46,16 @@ describe.each(KINDS)('%s', (kind) => {
     await doc.until(status);
   }, status);
 
+  /** Waits until these people are at a document, whether they edit it or look at it. */
+  async function looking(room: string, people: string[]): Promise<void> {
+    const authorization = `Bearer ${token({ sub: 'cora', documents: { '*': 'lock' } })}`;
+    await expect.poll(async () => {
+      const answer = await fetch(`${server.url}/api/documents/${room}/presence`, { headers: { authorization } });
+      const { editing, looking } = await answer.json() as Record<string, { id: string }[]>;
+      return [...new Set([...editing!, ...looking!].map(({ id }) => id))].sort();
+    }, { timeout: 10_000 }).toEqual(people);
+  }
+
   /** Saves as fast as it can, for as long as it may. */
   const scribble = (tab: Tab) => tab.run(() => {
     void (async () => {
@@ -69,6 +79,7 @@ describe.each(KINDS)('%s', (kind) => {
       await scribble(anna);
       await until(ben, 'read-only');
       await ben.run(() => { doc.isEager = true; }, null);
+      await looking(room, ['anna', 'ben']);
       const began = Date.now();
       await anna[way]();
       if (way === 'reload') {
@@ -82,6 +93,7 @@ describe.each(KINDS)('%s', (kind) => {
         expect(await ben.run(() => doc.lock.fence, null)).toBeGreaterThan(fence!);
         await scribble(ben);
         await ben.run(() => doc.when(() => doc.log.includes('saved')), null);
+        await looking(room, ['ben']);
       }
       await ben.close();
       const accepted = store.saves.filter((save) => save.room === room && save.isAccepted).map((save) => save.fence);
