@@ -170,10 +170,10 @@ fn row(phase: &str, summary: &SummaryView) -> Vec<String> {
         summary.read_only.to_string(),
         percent(summary.read_only_rate),
         summary.second_tab.to_string(),
-        millis(summary.acquire_p50_ms, summary.acquires),
-        millis(summary.acquire_p95_ms, summary.acquires),
+        millis(summary.acquire_p50_ms, summary.acquires_timed),
+        millis(summary.acquire_p95_ms, summary.acquires_timed),
         percent(summary.fallback_rate),
-        millis(summary.save_p95_ms, summary.saves),
+        millis(summary.save_p95_ms, summary.saves_timed),
         percent(summary.restore_success),
     ]
 }

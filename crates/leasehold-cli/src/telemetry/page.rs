@@ -69,13 +69,17 @@ fn tiles(judged: &SummaryView) -> String {
         ("Live second tab", judged.second_tab.to_string(), "counted apart".to_owned()),
         (
             "Acquire p95",
-            duration(judged.acquire_p95_ms, judged.acquires),
-            format!("p50 {}, {} acquires", duration(judged.acquire_p50_ms, judged.acquires), judged.acquires),
+            duration(judged.acquire_p95_ms, judged.acquires_timed),
+            format!(
+                "p50 {}, {} acquires",
+                duration(judged.acquire_p50_ms, judged.acquires_timed),
+                judged.acquires
+            ),
         ),
         ("Without the Web Lock", percent(judged.fallback_rate), "of the acquires".to_owned()),
         (
             "Save p95",
-            duration(judged.save_p95_ms, judged.saves),
+            duration(judged.save_p95_ms, judged.saves_timed),
             format!("{} saves, {} failed", judged.saves, judged.save_failures),
         ),
         (
@@ -143,9 +147,9 @@ fn phase_table(report: &TelemetryReport, phases: &[&str]) -> String {
             summary.sessions,
             summary.read_only,
             summary.second_tab,
-            duration(summary.acquire_p95_ms, summary.acquires),
+            duration(summary.acquire_p95_ms, summary.acquires_timed),
             percent(summary.fallback_rate),
-            duration(summary.save_p95_ms, summary.saves),
+            duration(summary.save_p95_ms, summary.saves_timed),
         );
     }
     html + "</table></div>\n"

@@ -263,7 +263,9 @@ pub struct SummaryView {
     pub read_only_rate: Option<f64>,
     /// How often a project was acquired.
     pub acquires: u64,
-    /// Half of the acquires took at most so many milliseconds; null without any, or when it is more than a minute.
+    /// How many of them say how long they took.
+    pub acquires_timed: u64,
+    /// Half of these took at most so many milliseconds; null without any, or when it is more than a minute.
     pub acquire_p50_ms: Option<u64>,
     /// The same for 95 of 100.
     pub acquire_p95_ms: Option<u64>,
@@ -273,7 +275,9 @@ pub struct SummaryView {
     pub saves: u64,
     /// How often a save failed for good.
     pub save_failures: u64,
-    /// 95 of 100 saves took at most so many milliseconds.
+    /// How many saves say how long they took.
+    pub saves_timed: u64,
+    /// 95 of 100 of these took at most so many milliseconds.
     pub save_p95_ms: Option<u64>,
     /// How often a version was restored.
     pub restores: u64,
@@ -295,11 +299,13 @@ impl From<&Summary> for SummaryView {
             second_tab: summary.second_tab,
             read_only_rate: summary.read_only_rate(),
             acquires: summary.acquires,
+            acquires_timed: summary.acquire.count(),
             acquire_p50_ms: millis(&summary.acquire, 0.5),
             acquire_p95_ms: millis(&summary.acquire, 0.95),
             fallback_rate: summary.fallback_rate(),
             saves: summary.saves,
             save_failures: summary.save_failures,
+            saves_timed: summary.save.count(),
             save_p95_ms: millis(&summary.save, 0.95),
             restores: summary.restores,
             restore_failures: summary.restore_failures,

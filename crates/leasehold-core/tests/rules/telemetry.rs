@@ -89,6 +89,18 @@ fn times_fallbacks_saves_and_restores() {
     assert_eq!((view.saves, view.save_failures), (1, 1));
 }
 
+/// A report of acquires that did not say how long they took showed that they took more than a minute.
+#[test]
+fn what_was_not_timed_took_no_time_at_all() {
+    let mut counts = Counts::default();
+    counts.add(&phase("b"), &Event::lock("lock:acquired", None, None), 24);
+    let view = SummaryView::from(&counts.summary(None));
+    assert_eq!((view.acquires, view.acquires_timed, view.acquire_p95_ms), (24, 0, None));
+    counts.add(&phase("b"), &Event::lock("lock:acquired", None, None).took(90_000), 1);
+    let view = SummaryView::from(&counts.summary(None));
+    assert_eq!((view.acquires, view.acquires_timed, view.acquire_p95_ms), (25, 1, None));
+}
+
 #[test]
 fn a_batch_that_is_too_large_or_of_another_schema_is_refused() {
     let batch = TelemetryBatch { v: 1, phase: None, counts: Vec::new(), times: Vec::new() };
