@@ -227,12 +227,13 @@ export class ProjectFolder implements Steps {
   }
 
   /** Keeps what could not be saved, in place of this tab's last draft that was made from the same version. */
-  async keepDraft(path: string, base: string, data: Bytes, isText: boolean, id: string): Promise<void> {
+  async keepDraft(path: string, base: string, data: Bytes, isText: boolean, now: number): Promise<void> {
     const folder = await this.#open(true);
     const about = JSON.stringify({ path, base, isText, size: data.length });
-    const name = FILES.draft + id.slice(0, 30);
-    const whole = new Blob([about, '\n', data]);
-    await fill(await folder.getFileHandle(name, { create: true }), new Uint8Array(await whole.arrayBuffer()));
+    const whole = new Uint8Array(await new Blob([about, '\n', data]).arrayBuffer());
+    // The hash of the whole, and not of the content alone: two files may have the same.
+    const name = `${FILES.draft}${now}.${(await versionOf(whole)).slice(0, 16)}`;
+    await fill(await folder.getFileHandle(name, { create: true }), whole);
     if (this.#drafts.get(path)?.name !== name) await this.dropDraft(path, base);
     this.#drafts.set(path, { base, name });
     for (const old of (await this.#draftNames()).slice(0, -MOST_DRAFTS)) await this.discardDraft(old);

@@ -267,7 +267,7 @@ class Machine {
       } catch (cause) {
         const error = cause instanceof ProjectLockError || cause instanceof TypeError ? cause : errorOf(unsaved(path, cause));
         // Even one that may be tried again: the page may be reloaded before it is.
-        if (error instanceof ProjectLockError) await this.#keep(path, bytes, isText, version, from).catch(() => {});
+        if (error instanceof ProjectLockError) await this.#keep(path, bytes, isText, from).catch(() => {});
         throw error;
       }
     });
@@ -278,13 +278,13 @@ class Machine {
     await this.#files().inTurn(async () => {
       const bytes = bytesOf(data);
       const version = await versionOf(bytes);
-      await this.#keep(path, bytes, bytes !== data, version, this.send('unsaved', { path, version }).base);
+      await this.#keep(path, bytes, bytes !== data, this.send('unsaved', { path, version }).base);
     });
   }
 
   /** The same for content that was made from `base`: there is none if this tab has read or written this very content. */
-  async #keep(path: string, data: Bytes, isText: boolean, version: string, base?: string): Promise<void> {
-    if (base !== undefined && data.length > 0) await this.#files().keepDraft(path, base, data, isText, `${this.#clock.now()}.${version}`);
+  async #keep(path: string, data: Bytes, isText: boolean, base?: string): Promise<void> {
+    if (base !== undefined && data.length > 0) await this.#files().keepDraft(path, base, data, isText, this.#clock.now());
   }
 
   async drafts(): Promise<ProjectDraft[]> {

@@ -122,6 +122,14 @@ test('a save that may be tried again is kept until then', async () => {
   expect(await drafts(tab)).toEqual([]);
 });
 
+// Drafts were called by the time and by the hash of their content: two files that could not be saved in the same millisecond, with the
+// same content, had one draft between them.
+test('drafts of two files with the same content are two', async () => {
+  const { tab } = await holder();
+  for (const path of ['a', 'b']) await tab.run(tab.lock.keepProjectDraft({ path, data: 'x' }));
+  expect(await drafts(tab)).toEqual(expect.arrayContaining([['a', 'x'], ['b', 'x']]));
+});
+
 test('drafts are the project\'s, are bounded, and go when they are discarded', async () => {
   const { tab } = await holder();
   for (const data of ['v1', '']) await tab.run(tab.lock.keepProjectDraft({ path: PATH, data }));

@@ -8,7 +8,7 @@ use leasehold_project_rules::Version;
 use leasehold_project_rules::root::file;
 use serde::{Deserialize, Serialize};
 
-use crate::section::Folder;
+use crate::section::{Folder, version_of};
 
 /// How many drafts a project has at most: the oldest is dropped.
 const MOST: usize = 20;
@@ -45,11 +45,9 @@ pub(crate) fn keep<F: Folder>(
     folder: &F,
     path: &str,
     content: &[u8],
-    (version, base): (&Version, &Version),
+    base: &Version,
     now: StoreTime,
 ) -> io::Result<String> {
-    let hash = version.as_str().get(..16).unwrap_or_default();
-    let id = format!("{}{}.{hash}", file::DRAFT, now.as_millis());
     let about = About {
         path: path.to_owned(),
         base: base.as_str().to_owned(),
@@ -59,6 +57,9 @@ pub(crate) fn keep<F: Folder>(
     let mut whole = serde_json::to_vec(&about)?;
     whole.push(b'\n');
     whole.extend_from_slice(content);
+    // Of the whole, and not of the content alone: two files may have the same.
+    let hash = version_of(&whole);
+    let id = format!("{}{}.{}", file::DRAFT, now.as_millis(), hash.as_str().get(..16).unwrap_or_default());
     folder.keep_draft(&id, &whole)?;
     let ids = ids(folder)?;
     for old in ids.iter().take(ids.len().saturating_sub(MOST)) {

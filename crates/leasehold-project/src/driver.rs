@@ -231,8 +231,7 @@ impl<F: Folder, C: Clock> Driver<F, C> {
         section::check_name(name)?;
         let Some(base) = base.filter(|_| !content.is_empty()) else { return Ok(()) };
         let now = self.clock.now().wall;
-        let version = section::version_of(content);
-        let id = draft::keep(&self.folder, name, content, (&version, &base), now)?;
+        let id = draft::keep(&self.folder, name, content, &base, now)?;
         match self.drafts.insert(name.to_owned(), (base.clone(), id.clone())) {
             // The new one was made from the same version, and contains what the old one did.
             Some((old_base, old)) if old_base == base && old != id => self.folder.discard_draft(&old),

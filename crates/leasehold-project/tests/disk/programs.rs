@@ -59,6 +59,22 @@ fn leases_and_events_name_their_folder() {
     }
 }
 
+/// Drafts were called by the time and by the hash of their content. Two files that could not be saved in the same millisecond,
+/// with the same content, had one draft between them: that of the other file was overwritten.
+#[test]
+fn drafts_of_two_files_with_the_same_content_are_two() {
+    let folder = MockFolder::new();
+    let mut program = FakeProject::open(&folder, "one");
+    for name in ["a.json", "b.json"] {
+        program.save(name, b"{}").unwrap_err();
+    }
+    let drafts = program.drafts().unwrap();
+    assert_eq!(
+        drafts.iter().map(|draft| draft.path.as_str()).collect::<BTreeSet<_>>(),
+        BTreeSet::from(["a.json", "b.json"])
+    );
+}
+
 /// *AutoSave* 8: whatever the lock does, it touches its own files and the file that is saved, and nothing else. Among the others
 /// are names that look like its own.
 #[test]
