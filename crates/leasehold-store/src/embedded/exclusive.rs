@@ -1,11 +1,12 @@
 //! The file for one process: all slots in memory, and one writer thread that gives many callers one sync.
 //!
-//! This is the shell around [`Writer`], which decides what a turn is: a queue, a thread that takes from it, and the
-//! short look-outs that save waking a thread.
+//! This is the shell around [`Writer`], which decides what a turn is: a queue, a thread that takes from it, and a short
+//! cut for a caller that is alone, which takes its turn on its own thread: to wake another one and to be woken again takes
+//! as long as a sync.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,9 +27,16 @@ use crate::{
 /// How long the writer waits for work before it moves the clock on by itself.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How long the writer looks out for the next request, and a caller that is alone for its answer, before they sleep:
-/// waking a thread takes a good part of the time that a sync does.
+/// How long the writer's thread looks out for the next request, and a caller that is alone for its answer, before they
+/// sleep: waking a thread takes a good part of the time that a sync does. Only where callers cannot take their own turns.
 const LOOK_OUT: Duration = Duration::from_micros(200);
+
+/// After so many turns of one request each, the next may be taken by its caller: a single one says little, since even
+/// with many callers one of them may be the first.
+const LONE_TURNS: usize = 4;
+
+/// A turn that takes longer than this is none for a caller's own thread: the next ones are the writer's thread's.
+const SLOW_TURN: Duration = Duration::from_millis(5);
 
 /// How long the writer gathers requests that are just arriving, and thereby shares a sync among more of them.
 const GATHERING: Duration = Duration::from_millis(1);
@@ -43,6 +51,7 @@ pub(super) struct Exclusive {
     view: Arc<View>,
     queue: Arc<Queue>,
     room: Arc<Semaphore>,
+    turns: Arc<Turns>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,31 +60,49 @@ impl Exclusive {
         let (disk, loaded) = SqliteDisk::open(path, lock, clock.as_ref())?;
         let writer = Writer::new(disk, loaded, clock.millis(), limits);
         let (view, queue) = (writer.view().clone(), Arc::<Queue>::default());
+        let turns = Arc::new(Turns::new(writer, clock));
         let courier = Courier::of_this_runtime();
-        let thread = WriterThread { writer, clock, queue: queue.clone(), courier, path: path.to_owned() };
+        let thread =
+            WriterThread { turns: turns.clone(), queue: queue.clone(), courier, path: path.to_owned() };
         let thread = std::thread::Builder::new().name("leasehold-writer".into()).spawn(|| thread.run());
         let thread = thread.map_err(|error| Error::Unavailable {
             what: format!("the writer's thread could not be started: {error}"),
             retry: Retry::Safe,
         })?;
-        Ok(Self { view, queue, room: Arc::new(Semaphore::new(QUEUE)), thread: Some(thread) })
+        Ok(Self { view, queue, room: Arc::new(Semaphore::new(QUEUE)), turns, thread: Some(thread) })
     }
 
-    /// Puts a request into the queue and waits for the answer.
+    /// Has a request decided, in a turn of its own or together with others, and waits for the answer.
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> Result<T> {
         let place = self.room.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
         let (answer, answered) = oneshot::channel();
-        self.queue.push(Queued { request: request(answer), place });
-        self.look_out(&answered);
+        let queued = Queued { request: request(answer), place };
+        match self.own_turn() {
+            Some(mut turn) => turn.take(vec![queued], &Courier::default()),
+            None => {
+                self.queue.push(queued);
+                self.look_out(&answered);
+            }
+        }
         answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// A turn for a caller that is alone, if its thread may be held up for a sync.
+    fn own_turn(&self) -> Option<TurnGuard<'_>> {
+        let is_worth_it = self.is_alone() && self.turns.are_callers_alone() && may_hold_this_thread();
+        is_worth_it.then(|| self.turns.try_begin()).flatten()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.room.available_permits() == QUEUE - 1
     }
 
     /// Looks out for the answer for a moment, if nobody else is waiting for one. It keeps the thread: to let the runtime go
     /// on in between would wake another of its threads each time, which then has nothing to do.
     fn look_out<T>(&self, answered: &oneshot::Receiver<T>) {
-        let alone = self.room.available_permits() == QUEUE - 1;
+        let is_worth_it = self.is_alone() && self.turns.are_callers_alone();
         let start = Instant::now();
-        while alone && answered.is_empty() && start.elapsed() < LOOK_OUT {
+        while is_worth_it && answered.is_empty() && start.elapsed() < LOOK_OUT {
             // The writer may need this very processor.
             std::thread::yield_now();
         }
@@ -297,23 +324,26 @@ impl Queue {
         }
     }
 
-    /// Takes what is there, after waiting a tick for something to be there. `None` when closed and empty.
-    /// `alone` says that the last turn had but one request: then the next is worth looking out for.
-    fn take(&self, alone: bool) -> Option<Vec<Queued>> {
-        if alone {
+    /// Waits a tick for something to be there; `false` when closed and empty. `are_alone` says that callers come one at a
+    /// time: then the next is worth looking out for.
+    fn wait(&self, are_alone: bool) -> bool {
+        if are_alone {
             self.look_out();
         }
-        self.gather();
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let nothing = |state: &mut QueueState| state.requests.is_empty() && !state.closed;
-        let (mut state, _) =
+        let (state, _) =
             self.filled.wait_timeout_while(state, TICK, nothing).unwrap_or_else(PoisonError::into_inner);
-        if state.requests.is_empty() && state.closed {
-            return None;
-        }
+        !(state.requests.is_empty() && state.closed)
+    }
+
+    /// Takes what is there.
+    fn take(&self) -> Vec<Queued> {
+        self.gather();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let rest = if state.requests.len() > BATCH { state.requests.split_off(BATCH) } else { Vec::new() };
         self.length.store(rest.len(), Ordering::Release);
-        Some(std::mem::replace(&mut state.requests, rest))
+        std::mem::replace(&mut state.requests, rest)
     }
 
     /// Looks out for the next request for a moment: a caller that was just answered often has another one.
@@ -353,9 +383,84 @@ impl Queue {
     }
 }
 
+/// Whether this thread is one of several of a runtime: the others go on while it waits for the disk, however long that
+/// takes. A runtime of one thread would stand still, with all of its timers.
+fn may_hold_this_thread() -> bool {
+    Handle::try_current().is_ok_and(|runtime| {
+        runtime.runtime_flavor() == RuntimeFlavor::MultiThread && runtime.metrics().num_workers() > 1
+    })
+}
+
+/// The writer, and who may take its next turn: its own thread, or a caller that is alone.
+struct Turns {
+    pen: Mutex<Pen>,
+    /// How many turns in a row had one request at most, and were quick.
+    lone_turns: AtomicUsize,
+    /// How many turns callers have begun.
+    #[cfg(test)]
+    begun_by_callers: AtomicUsize,
+}
+
+/// What it takes to write.
+struct Pen {
+    writer: Writer<SqliteDisk>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Turns {
+    fn new(writer: Writer<SqliteDisk>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            pen: Mutex::new(Pen { writer, clock }),
+            lone_turns: AtomicUsize::new(LONE_TURNS),
+            #[cfg(test)]
+            begun_by_callers: AtomicUsize::new(0),
+        }
+    }
+
+    /// A turn now, if nobody is writing.
+    fn try_begin(&self) -> Option<TurnGuard<'_>> {
+        let pen = self.pen.try_lock().ok()?;
+        #[cfg(test)]
+        self.begun_by_callers.fetch_add(1, Ordering::SeqCst);
+        Some(TurnGuard { turns: self, pen })
+    }
+
+    /// The next turn. `None` after a panic in another one: what is in memory may be half changed.
+    fn begin(&self) -> Option<TurnGuard<'_>> {
+        self.pen.lock().ok().map(|pen| TurnGuard { turns: self, pen })
+    }
+
+    /// Whether callers come one at a time: then the next turn may be a caller's own.
+    fn are_callers_alone(&self) -> bool {
+        self.lone_turns.load(Ordering::Relaxed) >= LONE_TURNS
+    }
+}
+
+/// The right to write, for one turn.
+struct TurnGuard<'a> {
+    turns: &'a Turns,
+    pen: MutexGuard<'a, Pen>,
+}
+
+impl TurnGuard<'_> {
+    fn take(&mut self, requests: Vec<Queued>, courier: &Courier) {
+        let (start, is_alone) = (Instant::now(), requests.len() <= 1);
+        let Pen { writer, clock } = &mut *self.pen;
+        if let Some(turn) = writer.begin(requests, clock.millis()) {
+            writer.finish_with(turn, |answers, commit| courier.deliver(answers, commit));
+        }
+        let lone_turns = self.turns.lone_turns.load(Ordering::Relaxed);
+        let is_lone = is_alone && start.elapsed() < SLOW_TURN;
+        self.turns
+            .lone_turns
+            .store(if is_lone { lone_turns.saturating_add(1) } else { 0 }, Ordering::Relaxed);
+    }
+}
+
 /// Brings the answers of a commit to their callers. To wake a task from a thread outside its runtime takes a lock, and
 /// often a system call; so the answers of a larger batch go into the runtime as one task, which wakes the others from
 /// within.
+#[derive(Default)]
 struct Courier(Option<Handle>);
 
 impl Courier {
@@ -389,10 +494,9 @@ impl Drop for Delivery {
     }
 }
 
-/// The one thread that writes.
+/// The thread that takes the turns of callers that come together.
 struct WriterThread {
-    writer: Writer<SqliteDisk>,
-    clock: Arc<dyn Clock>,
+    turns: Arc<Turns>,
     queue: Arc<Queue>,
     courier: Courier,
     path: PathBuf,
@@ -406,16 +510,15 @@ impl Drop for WriterThread {
 }
 
 impl WriterThread {
-    fn run(mut self) {
-        let mut alone = true;
-        while let Some(requests) = self.queue.take(alone) {
-            alone = requests.len() == 1;
-            if let Some(turn) = self.writer.begin(requests, self.clock.millis()) {
-                let courier = &self.courier;
-                self.writer.finish_with(turn, |answers, commit| courier.deliver(answers, commit));
-            }
+    fn run(self) {
+        while self.queue.wait(self.turns.are_callers_alone()) {
+            // The right to write first: what comes while another turn ends shares this one.
+            let Some(mut turn) = self.turns.begin() else { return };
+            turn.take(self.queue.take(), &self.courier);
         }
-        if let Err(error) = self.writer.end(self.clock.millis()) {
+        let Some(mut turn) = self.turns.begin() else { return };
+        let Pen { writer, clock } = &mut *turn.pen;
+        if let Err(error) = writer.end(clock.millis()) {
             tracing::warn!(%error, path = %self.path.display(), "the store was closed, but its log could not be written back");
         }
     }
@@ -467,6 +570,39 @@ mod tests {
         {
             store.apply(&key, command).await.unwrap();
             assert_eq!(store.queue.pushed.load(Ordering::SeqCst), number + 1);
+        }
+    }
+
+    /// A caller that is alone writes on its own thread. However long the disk takes, nobody else waits with it, but for
+    /// those who want to write too.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_caller_that_takes_its_own_turn_holds_up_no_reader() {
+        let (folder, store) = exclusive();
+        let store = Arc::new(store);
+        let (first, second) = (Key::parse("run/1").unwrap(), Key::parse("run/2").unwrap());
+        let acquire = |key: &Key, number| {
+            let (store, key) = (store.clone(), key.clone());
+            let (owner, ttl) = (Owner::parse("anna").unwrap(), Ttl::from_secs(30).unwrap());
+            let lease_id = LeaseId::from_random([number; 16]);
+            let bid = Bid { lease_id, owner, tab: None, ttl, meta: Meta::default() };
+            tokio::spawn(async move { store.apply(&key, Command::Acquire(bid)).await })
+        };
+        // Another transaction holds the writer up.
+        let other = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let alone = acquire(&first, 1);
+        while store.turns.begun_by_callers.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(store.queue.pushed.load(Ordering::SeqCst), 0, "it takes its turn without the queue");
+        let queued = acquire(&second, 2);
+        while store.queue.pushed.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(store.read(&first).await.unwrap().slot.lease.is_none());
+        other.execute_batch("COMMIT").unwrap();
+        for granted in [alone, queued] {
+            assert!(matches!(granted.await.unwrap().unwrap().outcome, Outcome::Granted { .. }));
         }
     }
 
