@@ -41,8 +41,8 @@ const LINES_PER_PAGE: u64 = 10_000;
 /// The longest line: every name and reason in it is shorter.
 const LONGEST_LINE: u64 = 64 * 1024;
 
-/// How long the audit of a busy store lets events gather before it asks for more: the store's writer has to wake it each
-/// time.
+/// How long the audit lets events gather before it asks for more, unless there are more already: the store's writer has to
+/// wake it each time.
 const GATHERING: Duration = Duration::from_millis(20);
 
 /// How long a shutdown waits for the events that were just committed.
@@ -153,9 +153,9 @@ impl Audit {
                 }
             };
             let Some(reached) = turned else { return };
-            let is_busy = BUSY.contains(&reached.0.saturating_sub(position.0));
+            let has_kept_up = reached.0.saturating_sub(position.0) < BUSY.end;
             position = reached;
-            if is_busy {
+            if has_kept_up {
                 tokio::select! {
                     () = follower.shutdown.cancelled() => break,
                     () = tokio::time::sleep(GATHERING) => {}

@@ -14,7 +14,7 @@ use leasehold_core::{EventKind, Key, Owner, Position, Published, Retries, RetryP
 use leasehold_store::jitter;
 use leasehold_store::{Feed, MAX_EVENTS, Range, Store};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::caller::{Grants, shown_name};
@@ -40,8 +40,9 @@ const CATCH_UP: Duration = Duration::from_secs(1);
 /// How many events at once mean that the store is busy, and its follower has kept up.
 pub(crate) const BUSY: std::ops::Range<u64> = 4..MAX_EVENTS as u64;
 
-/// How long the hub of a busy store lets events gather before it asks for more, with watchers and without: the store's
-/// writer has to wake it each time. Events of a store that is not busy are published at once.
+/// How long the hub lets events gather before it asks for more, because the store's writer has to wake it each time: that of
+/// a busy store while there are watchers, and that of any store while there are none. Watchers of a store that is not busy
+/// get its events at once.
 const GATHERING: Duration = Duration::from_millis(2);
 const GATHERING_UNWATCHED: Duration = Duration::from_millis(20);
 
@@ -120,6 +121,8 @@ pub(crate) struct Hub {
     reached: watch::Sender<Position>,
     /// The store's position when this server started.
     began: OnceLock<Position>,
+    /// Notified when a watcher comes, or waits for events: they do not gather any longer then.
+    is_awaited: Notify,
     backlog: usize,
 }
 
@@ -158,12 +161,14 @@ impl Hub {
             state: Mutex::new(state),
             reached: watch::Sender::new(Position(0)),
             began: OnceLock::new(),
+            is_awaited: Notify::new(),
             backlog,
         }
     }
 
     /// Watches one document from now on; `after` is the `seq` of the last event that the watcher knows.
     pub(crate) fn watch_document(self: &Arc<Self>, room: &RoomId, after: Option<u64>) -> (Channel, Missed) {
+        self.is_awaited.notify_one();
         let mut state = self.lock();
         let backlog = self.backlog.min(ROOM_BACKLOG);
         let events =
@@ -181,6 +186,7 @@ impl Hub {
     /// Watches all documents from now on; `after` is the [id](HubEvent) of the last event that the watcher knows, and what
     /// the watcher may see: an id of anything else is unknown, so that nobody can try out what there is.
     pub(crate) fn watch_all(&self, after: Option<(u64, &Grants)>) -> (Channel, Missed) {
+        self.is_awaited.notify_one();
         let state = self.lock();
         let channel = Channel { events: state.all.subscribe(), _membership: None };
         let known = after.and_then(|(id, grants)| {
@@ -202,6 +208,7 @@ impl Hub {
     /// Waits until everything up to `position` has been published, for at most [`CATCH_UP`].
     pub(crate) async fn catch_up(&self, position: Position) {
         let mut reached = self.reached.subscribe();
+        self.is_awaited.notify_one();
         let caught_up = reached.wait_for(|reached| *reached >= position);
         // After a timeout the watcher begins with the current state instead.
         let _ = tokio::time::timeout(CATCH_UP, caught_up).await;
@@ -239,13 +246,13 @@ impl Hub {
             match turned {
                 Ok(reached) => {
                     retries.succeeded();
-                    let is_busy =
-                        position.is_some_and(|from| BUSY.contains(&reached.0.saturating_sub(from.0)));
+                    let events = position.map_or(0, |from| reached.0.saturating_sub(from.0));
                     position = Some(reached);
-                    if is_busy {
+                    if let Some(gathering) = self.gathering(events) {
                         tokio::select! {
                             () = stop.cancelled() => return,
-                            () = tokio::time::sleep(self.gathering()) => {}
+                            () = self.is_awaited.notified() => {}
+                            () = tokio::time::sleep(gathering) => {}
                         }
                     }
                 }
@@ -257,10 +264,14 @@ impl Hub {
         }
     }
 
-    fn gathering(&self) -> Duration {
+    /// How long to wait after so many events at once.
+    fn gathering(&self, events: u64) -> Option<Duration> {
         let state = self.lock();
         let is_watched = state.all.receiver_count() > 0 || !state.rooms.is_empty();
-        if is_watched { GATHERING } else { GATHERING_UNWATCHED }
+        match is_watched {
+            true => BUSY.contains(&events).then_some(GATHERING),
+            false => (1..BUSY.end).contains(&events).then_some(GATHERING_UNWATCHED),
+        }
     }
 
     /// Where to begin: as far back as the store still has events, at most [`KEPT`] of them.
