@@ -4,7 +4,7 @@
 
 import { discardDraft, draftsOf, keepDraft } from './documents/drafts.js';
 import type { Bid, EngineCalls, EngineState, ToPage, ToWorker } from './documents/remote.js';
-import { newId, Tab } from './documents/tab.js';
+import { beginTab, holdTab, keepLease, keptLease, leaveTab, newId, type KeptLease } from './documents/tab.js';
 import type {
   DocumentEvent, DocumentLock, DocumentOptions, DocumentState, DocumentStatus, LossReason, PendingCall,
 } from './documents/types.js';
@@ -26,7 +26,8 @@ const NOTHING: EngineState = {
 
 let places: InitOptions = {};
 let worker: Worker | undefined;
-let tab: Tab | undefined;
+/** The id of this tab, as soon as it is known. */
+let tab: Promise<string> | undefined;
 let lastNumber = 0;
 const documents = new Map<number, PageDocument>();
 const watchers = new Set<(event: DocumentEvent) => void>();
@@ -58,6 +59,8 @@ class PageDocument implements DocumentLock {
   readonly #calls = new Map<number, (value: never) => void>();
   readonly #listeners = new Set<() => void>();
   readonly #opened: Promise<void>;
+  /** Ends when it is known whether this tab still has what it had before a reload. */
+  #resumed: Promise<void> | undefined;
   #engine = NOTHING;
   #pending: PendingCall | null = null;
   #isResuming = false;
@@ -65,17 +68,17 @@ class PageDocument implements DocumentLock {
   /** The fence of the version that the page shows, and of the one that it is loading. */
   #loaded: number | null = null;
   #loading: { readonly fence: number; readonly done: Promise<void> } | null = null;
-  #leaseId: string | null = null;
+  /** What the tab keeps of the page's lock, and of one that it may have been given. */
+  #lease: KeptLease | undefined;
   #lastCall = 0;
   #alarm: ReturnType<typeof setTimeout> | undefined;
   #problem: { readonly code: string; readonly text: string } | null = null;
-  #lossOfOwn: LossReason | null = null;
   #draft: DocumentState['draft'] = null;
   #state: DocumentState;
 
   constructor(readonly roomId: string, readonly options: DocumentOptions) {
-    this.#server = new URL(options.server ?? '', globalThis.location?.href).href.replace(/\/$/, '');
-    if (options.server === undefined || options.server === '') this.#server = location.origin;
+    const { server } = options;
+    this.#server = server ? new URL(server, location.href).href.replace(/\/$/, '') : location.origin;
     this.#name = `${this.#server} ${roomId}`;
     this.#state = this.#drawn();
     documents.set(this.#number, this);
@@ -125,7 +128,7 @@ class PageDocument implements DocumentLock {
       leaving: lock?.leaving ?? false,
       mayTakeOver: lock != null && !isMine && (may === 'force' || (sameUser && may === 'lock')),
       request: status === 'mine' ? this.#engine.request : null,
-      lost: this.#lossOfOwn ? { reason: this.#lossOfOwn, by: null, note: null, text: '' } : isMine ? null : lost,
+      lost: isMine ? null : lost,
       draft: this.#draft,
       pending: this.#pending,
       problem: this.#problem ?? problem,
@@ -147,8 +150,8 @@ class PageDocument implements DocumentLock {
   }
 
   ask(): Promise<boolean> {
-    const { onSilence = 'refuse', countdownSeconds = 30 } = this.options;
-    return this.#during('ask', () => this.#bid({ how: 'ask', leaseId: newId(), onSilence, countdownSeconds }));
+    const { onSilence: on_silence = 'refuse', countdownSeconds: countdown_seconds = 30 } = this.options;
+    return this.#during('ask', () => this.#bid({ how: 'ask', leaseId: newId(), on_silence, countdown_seconds }));
   }
 
   takeOver(reason: string): Promise<boolean> {
@@ -163,7 +166,7 @@ class PageDocument implements DocumentLock {
     await this.#during('release', async () => {
       if (!await this.#save()) return;
       await this.#call('release');
-      this.#forget();
+      this.#lost('released');
     });
   }
 
@@ -198,9 +201,11 @@ class PageDocument implements DocumentLock {
 
   async close(): Promise<void> {
     if (this.#isClosed) return closing.get(this.#name) as Promise<void> | undefined;
+    if (this.#engine.mine) this.#keepUnsaved();
     this.#isClosed = true;
     clearTimeout(this.#alarm);
-    this.#forget();
+    // What the page before this one has left, and this one has not resumed yet, stays for the next.
+    if (this.#lease) this.#keep();
     this.options.echo?.leave(`document.${this.roomId}`);
     const closed = this.#opened.then(() => this.#call('close')).then(() => {
       documents.delete(this.#number);
@@ -232,42 +237,49 @@ class PageDocument implements DocumentLock {
       await this.options.save?.(fence);
       return true;
     } catch (error) {
-      this.#problem = { code: 'save-failed', text: String((error as Error)?.message ?? error) };
+      this.#failed('save-failed', error);
       return false;
     }
   }
 
+  /** The application could not do its part. */
+  #failed(code: string, error: unknown): void {
+    this.#problem = { code, text: String((error as Error)?.message ?? error) };
+  }
+
   /** Gets the lock, and the current version. */
   async #bid(bid: Bid): Promise<boolean> {
-    // Before it is sent: a page that is reloaded meanwhile finds what it may have been given.
-    if (bid.how !== 'resume') this.#keep(bid.leaseId);
-    this.#lossOfOwn = null;
+    await this.#opened;
+    // What the tab had before a reload comes first: a new lock would be refused on account of it.
+    if (bid.how !== 'resume') {
+      await this.#resumed;
+      if (this.fence !== null) return true;
+    }
+    // Before it is sent: a page that is reloaded meanwhile finds what it may have been given, and can repeat the same call.
+    const { leaseId } = bid;
+    this.#keep(bid.how === 'resume' ? { leaseId, next: bid.next_lease_id } : { leaseId });
     const isMine = await this.#call('bid', bid);
     if (!isMine) {
-      if (this.#engine.mine === null) this.#forget();
+      if (this.#engine.mine === null) this.#keep();
       return false;
     }
     await this.#loading?.done;
     return this.fence !== null;
   }
 
-  #keep(leaseId: string): void {
-    this.#leaseId = leaseId;
-    tab!.keep(this.#name, { leaseId });
-  }
-
-  #forget(): void {
-    this.#leaseId = null;
-    tab?.forget(this.#name);
+  /** Keeps a lease for the next page in this tab, or forgets it. */
+  #keep(lease?: KeptLease): void {
+    this.#lease = lease;
+    keepLease(this.#name, lease);
   }
 
   // --- what the Worker says ---
 
-  hear(message: ToPage): void {
+  hear(message: Exclude<ToPage, { broken: unknown }>): void {
     if ('state' in message) this.#know(message.state);
     else if ('event' in message) for (const watcher of [...watchers]) watcher(message.event);
     else if ('wants' in message) void this.#giveToken();
-    else if ('call' in message) {
+    else {
       this.#calls.get(message.call)?.(message.value as never);
       this.#calls.delete(message.call);
     }
@@ -292,7 +304,7 @@ class PageDocument implements DocumentLock {
     const { mine, lost } = engine;
     if (before.me?.id !== engine.me?.id) this.#offer();
     if (mine) this.#watch();
-    if (mine && mine.leaseId !== this.#leaseId) this.#keep(mine.leaseId);
+    if (mine && mine.leaseId !== this.#lease?.leaseId) this.#keep({ leaseId: mine.leaseId });
     if (mine && mine.fence !== this.#loaded && mine.fence !== this.#loading?.fence) {
       this.#loading = { fence: mine.fence, done: this.#load(mine.fence) };
     }
@@ -308,31 +320,30 @@ class PageDocument implements DocumentLock {
       await this.options.reload?.();
       if (isMine()) this.#loaded = fence;
     } catch (error) {
-      if (isMine()) await this.#giveBack(error);
+      if (!isMine()) return;
+      // A page that cannot load must not edit.
+      this.#failed('reload-failed', error);
+      await this.#call('release', 'reload-failed');
     } finally {
       if (this.#loading?.fence === fence) this.#loading = null;
       this.#draw();
     }
   }
 
-  /** A page that cannot load must not edit. */
-  async #giveBack(error: unknown): Promise<void> {
-    this.#problem = { code: 'reload-failed', text: String((error as Error)?.message ?? error) };
-    this.#lossOfOwn = 'reload-failed';
-    await this.#call('release');
-    this.#forget();
-  }
-
   #lost(reason: LossReason): void {
     clearTimeout(this.#alarm);
     // A lock that could not be renewed may be there still.
-    if (reason !== 'offline') this.#forget();
+    if (reason !== 'offline') this.#keep();
     this.#keepUnsaved();
   }
 
   #keepUnsaved(): void {
-    const text = this.#loaded === null ? null : this.options.unsaved?.() ?? null;
-    if (text !== null) keepDraft(this.#draftName, text);
+    try {
+      const text = this.#loaded === null ? null : this.options.unsaved?.() ?? null;
+      if (text !== null) keepDraft(this.#draftName, text);
+    } catch (error) {
+      reportError(error); // the application's own; the lock is lost all the same
+    }
     this.#offer();
   }
 
@@ -353,41 +364,37 @@ class PageDocument implements DocumentLock {
   }
 
   async #giveToken(): Promise<void> {
-    const { token } = this.options;
-    const given = typeof token === 'function' ? await Promise.resolve().then(token).catch(() => null) : token ?? null;
-    post({ document: this.#number, token: given });
+    const { token = null } = this.options;
+    const ask = async () => (typeof token === 'function' ? token() : token);
+    post({ document: this.#number, token: await ask().catch(() => null) });
   }
 
   // --- the page's life ---
 
   /** Opens it, once the one `before` it is closed. */
   async #open(before: Promise<unknown> | undefined): Promise<void> {
-    tab ??= beginTab();
-    await tab.ready;
+    if (!tab) follow();
+    const id = await (tab ??= beginTab());
     await before;
-    const { token, echo, language } = this.options;
+    const { echo, language } = this.options;
     const settings = {
-      room: this.roomId, server: this.#server, tab: tab.id, language: language ?? (document.documentElement.lang || navigator.language),
-      hasToken: token !== undefined, streams: echo === undefined,
+      room: this.roomId, server: this.#server, tab: id, language: language ?? (document.documentElement.lang || navigator.language),
+      streams: echo === undefined, isVisible: isVisible(), state: NOTHING,
     };
     post({ document: this.#number, open: settings });
-    if (document.visibilityState === 'hidden') void this.#send('visible', false);
     if (echo) {
       const { listen } = await import('./documents/echo.js');
-      listen(echo, this.roomId, (event) => void this.#send('event', event), (isLive) => void this.#send('look', isLive));
+      listen(echo, this.roomId, (event) => void this.send('event', event), (isLive) => void this.send('look', isLive));
     }
     if (!this.#isClosed) this.#resume();
   }
 
   /** Resumes what the page before this one has left in this tab. */
   #resume(): void {
-    const kept = tab!.kept(this.#name);
+    const kept = keptLease(this.#name);
     if (!kept) return;
-    const next = kept.next ?? newId();
-    // Before it is sent: whatever happens to the answer, the same call can be repeated.
-    tab!.keep(this.#name, { leaseId: kept.leaseId, next });
     this.#isResuming = true;
-    void this.#bid({ how: 'resume', leaseId: kept.leaseId, next }).then((isMine) => {
+    this.#resumed = this.#bid({ how: 'resume', leaseId: kept.leaseId, next_lease_id: kept.next ?? newId() }).then((isMine) => {
       if (!isMine) this.#keepUnsaved();
       this.#isResuming = false;
       this.#draw();
@@ -395,30 +402,33 @@ class PageDocument implements DocumentLock {
   }
 
   leave(): void {
-    const leaseId = this.#engine.mine && this.#leaseId;
-    if (leaseId) {
-      const url = `${this.#server}/api/documents/${encodeURIComponent(this.roomId)}/lock/release`;
-      const body = JSON.stringify({ lease_id: leaseId });
-      if (!navigator.sendBeacon(url, body)) void fetch(url, { method: 'POST', body, keepalive: true, mode: 'no-cors' }).catch(() => {});
+    const url = `${this.#server}/api/documents/${encodeURIComponent(this.roomId)}/lock/release`;
+    const { leaseId, next } = this.#lease ?? {};
+    // A lock that was asked for may be there, although the answer is not.
+    for (const lease_id of [leaseId, next]) {
+      const body = JSON.stringify({ lease_id });
+      if (lease_id && !navigator.sendBeacon(url, body)) void fetch(url, { method: 'POST', body, keepalive: true, mode: 'no-cors' }).catch(() => {});
     }
-    void this.#send('leave');
+    if (this.#engine.mine) this.#keepUnsaved();
+    // At once: a page that comes back from the cache may act before the Worker has said anything.
+    this.#engine = { ...this.#engine, mine: null };
+    void this.send('leave');
   }
 
   back(): void {
-    void this.#send('back');
+    // The next page in this tab may have resumed the lock, under the same fence, and saved.
+    if (keptLease(this.#name)?.leaseId !== this.#lease?.leaseId) this.#loaded = null;
+    void this.send('back');
     this.#resume();
-  }
-
-  tell(method: 'hurry' | 'visible', argument?: boolean): void {
-    void this.#send(method, argument);
+    this.#draw();
   }
 
   async #call<Name extends keyof EngineCalls>(method: Name, argument?: Parameters<EngineCalls[Name]>[0]): Promise<Awaited<ReturnType<EngineCalls[Name]>>> {
     await this.#opened;
-    return this.#send(method, argument);
+    return this.send(method, argument);
   }
 
-  #send<Name extends keyof EngineCalls>(method: Name, argument?: Parameters<EngineCalls[Name]>[0]): Promise<Awaited<ReturnType<EngineCalls[Name]>>> {
+  send<Name extends keyof EngineCalls>(method: Name, argument?: Parameters<EngineCalls[Name]>[0]): Promise<Awaited<ReturnType<EngineCalls[Name]>>> {
     const call = ++this.#lastCall;
     return new Promise((resolve) => {
       this.#calls.set(call, resolve);
@@ -427,22 +437,26 @@ class PageDocument implements DocumentLock {
   }
 }
 
-function beginTab(): Tab {
+/** Follows the life of the page. */
+function follow(): void {
   const each = (work: (document: PageDocument) => void) => documents.forEach(work);
   addEventListener('pagehide', () => {
     each((document) => document.leave());
-    tab!.leave();
+    leaveTab();
   });
   addEventListener('pageshow', ({ persisted }) => {
     if (!persisted) return;
-    tab!.back();
+    void holdTab();
     each((document) => document.back());
   });
-  addEventListener('online', () => each((document) => document.tell('hurry')));
+  addEventListener('online', () => each((document) => document.send('hurry')));
   document.addEventListener('visibilitychange', () => {
-    each((open) => open.tell('visible', document.visibilityState === 'visible'));
+    each((open) => open.send('visible', isVisible()));
   });
-  return new Tab();
+}
+
+function isVisible(): boolean {
+  return document.visibilityState === 'visible';
 }
 
 function post(message: ToWorker): void {

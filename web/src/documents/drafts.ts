@@ -1,5 +1,6 @@
-// Drafts: what was unsaved when a lock was lost. They stay in the browser's local storage until the user has used or discarded
-// them, the newest first; where that is blocked or full, in memory.
+// Drafts: what was unsaved when a lock was lost. They stay in the browser until the user has used or discarded them, the newest first.
+
+import { read, write } from './storage.js';
 
 /** A draft. */
 export interface Draft {
@@ -10,39 +11,21 @@ export interface Draft {
 /** More of one document are not kept. */
 const MOST = 5;
 
-const inMemory = new Map<string, Draft[]>();
+const PREFIX = 'leasehold.draft ';
 
 /** The drafts of a document. */
 export function draftsOf(document: string): Draft[] {
-  try {
-    const kept = JSON.parse(localStorage.getItem(nameOf(document)) ?? '[]') as Draft[];
-    return [...inMemory.get(document) ?? [], ...kept.filter(({ text }) => typeof text === 'string')];
-  } catch {
-    return inMemory.get(document) ?? [];
-  }
+  const kept: unknown = read('localStorage', PREFIX + document);
+  return Array.isArray(kept) ? kept.filter((draft) => typeof draft?.text === 'string') : [];
 }
 
 /** Keeps a draft, unless it is there already. */
 export function keepDraft(document: string, text: string): void {
-  const drafts = draftsOf(document).filter((draft) => draft.text !== text);
-  store(document, [{ text, at: Date.now() }, ...drafts].slice(0, MOST));
+  const others = draftsOf(document).filter((draft) => draft.text !== text);
+  write('localStorage', PREFIX + document, [{ text, at: Date.now() }, ...others].slice(0, MOST));
 }
 
 /** Discards the newest draft. */
 export function discardDraft(document: string): void {
-  store(document, draftsOf(document).slice(1));
-}
-
-function store(document: string, drafts: Draft[]): void {
-  try {
-    if (drafts.length === 0) localStorage.removeItem(nameOf(document));
-    else localStorage.setItem(nameOf(document), JSON.stringify(drafts));
-    inMemory.delete(document);
-  } catch {
-    inMemory.set(document, drafts);
-  }
-}
-
-function nameOf(document: string): string {
-  return `leasehold.draft ${document}`;
+  write('localStorage', PREFIX + document, draftsOf(document).slice(1));
 }

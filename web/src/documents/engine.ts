@@ -2,7 +2,7 @@
 // what it knows. When to renew, when to stop and how long to wait is the rules' to say; whose lock it is, the server's.
 
 import type { Answer, Requests } from './border.js';
-import { Http, isTrouble, type Answered } from './http.js';
+import { httpOf, isTrouble, retryAfter, type Answered, type Http } from './http.js';
 import type { Bid, EngineCalls, EngineSettings, EngineState } from './remote.js';
 import { readEvents } from './stream.js';
 import type { DocumentEvent, Loss, LossReason } from './types.js';
@@ -14,25 +14,29 @@ export type DocumentRules =
 /** What the page is told. */
 export type Said = { readonly state: EngineState } | { readonly event: DocumentEvent } | { readonly wants: 'token' };
 
-/** A request is repeated as often as this; it lapses after three times as long, when the page is gone. */
+/** A request is repeated as often as this, and lapses after so long when the page is gone. */
 const ASK_AGAIN_MS = 4_000;
+const ASK_PATIENCE_SECONDS = 12;
 /** How often the page asks who else is there, and how soon after an event. */
 const PRESENCE_MS = 10_000;
 const PRESENCE_SOON_MS = 300;
 
-const NOBODY = { editing: [], asking: [], looking: [] };
+/** Nothing is known about the end of a lock. */
+const NO_END: Omit<Loss, 'reason'> = { by: null, note: null, text: '' };
+
+/** When a countdown ends; null if it has not begun. */
+function endOf({ ends_in_ms: left }: { ends_in_ms?: number }): number | null {
+  return left === undefined ? null : Date.now() + left;
+}
 
 /** One document. */
 export class DocumentEngine implements EngineCalls {
   readonly #rules: DocumentRules;
-  readonly #machine: number;
+  #machine = 0;
   readonly #say: (said: Said) => void;
   readonly #http: Http;
   readonly #streams: boolean;
-  #state: EngineState = {
-    me: null, connection: 'connecting', may: 'read', lock: undefined, mine: null, request: null, asking: null, presence: NOBODY,
-    lost: null, problem: null, isRefused: false,
-  };
+  #state: EngineState;
   /** The lock that this page holds; and the lease id of one that it may still hold, although it could not be renewed. */
   #own: { readonly leaseId: string; readonly fence: number } | null = null;
   #maybe: string | null = null;
@@ -47,20 +51,23 @@ export class DocumentEngine implements EngineCalls {
   readonly #waits = new Set<() => void>();
   #isResting = false;
   #isClosed = false;
-  #isVisible = true;
+  #isVisible: boolean;
   #isAboutToSay = false;
   /** The request that the user has seen. */
   #told = 0;
   /** What is known about the end of the page's own lock, beyond the rules' word for it. */
-  #end: Omit<Loss, 'reason'> & { readonly code: string } = { by: null, note: null, text: '', code: '' };
+  #end = NO_END;
+  #unknown: LossReason = 'not-found';
 
   constructor(rules: DocumentRules, settings: EngineSettings, say: (said: Said) => void) {
     this.#rules = rules;
     this.#say = say;
     this.#streams = settings.streams;
-    this.#http = new Http(settings, async () => (settings.hasToken ? this.#askForToken() : null));
+    this.#state = settings.state;
+    this.#isVisible = settings.isVisible;
+    this.#http = httpOf(settings, () => this.#askForToken());
     const [random] = crypto.getRandomValues(new Uint32Array(1));
-    this.#machine = this.#rules(0, 'open', { random: random! }, Date.now(), performance.now()).machine!;
+    this.#machine = this.#tell('open', { random: random! }).machine!;
     if (this.#streams) void this.#follow();
   }
 
@@ -73,7 +80,7 @@ export class DocumentEngine implements EngineCalls {
   #askForToken(): Promise<string | null> {
     return new Promise((resolve) => {
       this.#tokens.push(resolve);
-      if (this.#tokens.length === 1) this.#say({ wants: 'token' });
+      this.#say({ wants: 'token' });
     });
   }
 
@@ -86,10 +93,10 @@ export class DocumentEngine implements EngineCalls {
   /** Tells the rules what happened, and does what follows. */
   #tell<Name extends keyof Requests>(name: Name, fields: Requests[Name]): Answer {
     const answer = this.#rules(this.#machine, name, fields, Date.now(), performance.now());
-    if (answer.invalid !== undefined) return answer;
+    if (answer.invalid) return answer;
     clearTimeout(this.#timer);
     if (answer.timeoutMs !== undefined) this.#timer = setTimeout(() => this.#tell('timeout', {}), answer.timeoutMs);
-    if (answer.lost !== undefined) this.#lost(answer.lost);
+    if (answer.lost) this.#lost(answer.lost);
     if (answer.leftMs !== undefined) this.#holds(answer.leftMs, answer.request);
     if (answer.renew) void this.#renew(answer.at);
     return answer;
@@ -105,7 +112,7 @@ export class DocumentEngine implements EngineCalls {
 
   async #renew(sent: number): Promise<void> {
     const leaseId = this.#leaseId;
-    this.#replied(sent, leaseId, await this.#http.room('PUT', 'lock', { leaseId }));
+    this.#replied(sent, leaseId, await this.#http.call('PUT', 'lock', { leaseId }));
   }
 
   /** Takes in the answer to a call of the holder. */
@@ -117,8 +124,10 @@ export class DocumentEngine implements EngineCalls {
     else if (status === 200) this.#tell('counting', { sent, request: request!, endsInMs: body.ends_in_ms });
     else if (isTrouble(reply)) this.#tell('failed', { sent });
     else {
-      this.#end = { by: null, note: null, text: body.title ?? '', code: body.code ?? '' };
-      this.#tell('refused', { sent, code: body.code ?? '', because: body.because, request });
+      const { title: text = '', code = '', because } = body;
+      this.#end = { ...NO_END, text };
+      this.#unknown = code === 'not_holder' ? 'not-holder' : 'not-found';
+      this.#tell('refused', { sent, code, because, request });
     }
   }
 
@@ -126,11 +135,11 @@ export class DocumentEngine implements EngineCalls {
   #kept(sent: number, body: any, granted: boolean): boolean {
     const { request, fence } = body;
     if (granted) this.#own = { leaseId: body.lease_id, fence };
-    const answer = this.#tell('held', {
-      sent, granted, fence, expiresInMs: body.expires_in_ms, heartbeatMs: body.heartbeat_seconds * 1_000, request: request?.id,
-      by: request?.by.id, onSilence: request?.on_silence, countdownMs: request?.countdown_ms, endsInMs: request?.ends_in_ms,
-    });
-    if (answer.invalid !== undefined) {
+    const asked = request && {
+      request: request.id, by: request.by.id, onSilence: request.on_silence, countdownMs: request.countdown_ms, endsInMs: request.ends_in_ms,
+    };
+    const answer = this.#tell('held', { sent, granted, fence, expiresInMs: body.expires_in_ms, heartbeatMs: body.heartbeat_seconds * 1_000, ...asked });
+    if (answer.invalid) {
       if (granted) this.#own = null;
       else this.#tell('failed', { sent });
       return false;
@@ -140,13 +149,12 @@ export class DocumentEngine implements EngineCalls {
   }
 
   #lost(word: string): void {
-    const { code, ...end } = this.#end;
-    const names: Record<string, LossReason> = { deadline: 'offline', unknown: code === 'not_holder' ? 'not-holder' : 'not-found' };
+    const names: Record<string, LossReason> = { deadline: 'offline', unknown: this.#unknown };
     const reason = names[word] ?? word.replace('_', '-') as LossReason;
     // Without an answer, the server may still count the lock as this page's.
     this.#maybe = word === 'deadline' ? this.#leaseId : null;
     this.#own = null;
-    this.#set({ mine: null, request: null, lost: { reason, ...end } });
+    this.#set({ mine: null, request: null, lost: { reason, ...this.#end } });
     // Where renewals failed, the stream may be silent without having ended.
     if (word === 'deadline') this.#stream?.abort();
   }
@@ -154,8 +162,7 @@ export class DocumentEngine implements EngineCalls {
   // --- requests of others ---
 
   #heed(request: any): void {
-    const endsAt = request.ends_in_ms === undefined ? null : Date.now() + request.ends_in_ms;
-    this.#set({ request: { id: request.id, by: request.by, onSilence: request.on_silence, endsAt } });
+    this.#set({ request: { id: request.id, by: request.by, onSilence: request.on_silence, endsAt: endOf(request) } });
     void this.#confirm();
   }
 
@@ -167,11 +174,11 @@ export class DocumentEngine implements EngineCalls {
     this.#told = request.id;
     const { confirm, at } = this.#tell('confirm', { request: request.id });
     if (confirm !== 'send') return;
-    const reply = await this.#http.room('POST', 'lock/request/told', { body: { request: request.id }, leaseId });
+    const reply = await this.#http.call('POST', 'lock/request/told', { body: { request: request.id }, leaseId });
     if (isTrouble(reply)) this.#told = 0; // the next renewal brings the request again
     this.#replied(at, leaseId, reply, request.id);
     if (reply.status !== 200 || this.#state.request?.id !== request.id) return;
-    this.#set({ request: { ...this.#state.request, endsAt: Date.now() + reply.body.ends_in_ms } });
+    this.#set({ request: { ...this.#state.request, endsAt: endOf(reply.body) } });
   }
 
   async answer(handOver: boolean): Promise<void> {
@@ -179,9 +186,9 @@ export class DocumentEngine implements EngineCalls {
     if (!request || leaseId === null) return;
     // Before the message is sent: it may arrive even if its answer does not.
     if (handOver) this.#giveUp();
-    const send = () => this.#http.room('POST', 'lock/request/answer', { body: { request: request.id, hand_over: handOver }, leaseId });
+    const send = () => this.#http.call('POST', 'lock/request/answer', { body: { request: request.id, hand_over: handOver }, leaseId });
     const { status, body } = await this.#patiently(send);
-    if (handOver && status === 200) this.#set({ lost: { reason: 'handed-over', by: body.holder.name, note: null, text: '' } });
+    if (handOver && status === 200) this.#set({ lost: { ...NO_END, reason: 'handed-over', by: body.holder.name } });
     if (!handOver && (status === 200 || body.code === 'no_request')) {
       this.#tell('settled', { request: request.id });
       this.#set({ request: null });
@@ -197,22 +204,18 @@ export class DocumentEngine implements EngineCalls {
     return bid.how === 'ask' ? this.#ask(bid) : this.#send(bid);
   }
 
-  async #send(bid: Exclude<Bid, { how: 'ask' }>): Promise<boolean> {
-    const { leaseId } = bid;
-    const fence = this.#state.lock?.fence;
-    const [path, body] = {
-      'acquire': ['lock', { lease_id: leaseId }],
-      'resume': ['lock/resume', { lease_id: leaseId, next_lease_id: 'next' in bid ? bid.next : '' }],
-      'take-over': ['lock/take-over', { lease_id: leaseId, fence, reason: 'reason' in bid ? bid.reason : '' }],
-    }[bid.how] as [string, object];
-    this.#attempt = 'next' in bid ? bid.next : leaseId;
+  async #send({ how, leaseId, ...more }: Exclude<Bid, { how: 'ask' }>): Promise<boolean> {
+    const path = how === 'acquire' ? 'lock' : `lock/${how}`;
+    const body = { lease_id: leaseId, ...(how === 'take-over' && { fence: this.#state.lock?.fence }), ...more };
+    this.#attempt = 'next_lease_id' in more ? more.next_lease_id : leaseId;
     let sent = 0;
     // A page that was reloaded goes on until there is an answer: what it had may be lost, and must not be left uncertain.
+    const isWaitedFor = how !== 'resume';
     const reply = await this.#patiently(() => {
       sent = this.#tell('look', {}).at;
-      return this.#http.room('POST', path, { body });
-    }, bid.how !== 'resume');
-    return this.#granted(sent, reply, bid.how !== 'resume');
+      return this.#http.call('POST', path, { body });
+    }, isWaitedFor);
+    return this.#granted(sent, reply, isWaitedFor);
   }
 
   /** Takes in the answer to a bid. */
@@ -220,35 +223,30 @@ export class DocumentEngine implements EngineCalls {
     this.#attempt = null;
     if (status === 200 && this.#isClosed) return false; // what closes the document ends it
     if (status === 200) {
-      this.#end = { by: null, note: null, text: '', code: '' };
-      const { holder, fence } = body;
-      const since = this.#state.lock?.fence === fence ? this.#state.lock!.since : Date.now();
-      this.#set({ me: holder, lock: { holder, fence, since, leaving: false }, lost: null, problem: null, asking: null });
+      this.#end = NO_END;
+      this.#locked(body);
+      this.#set({ me: body.holder, lost: null, asking: null });
       return this.#kept(sent, body, true);
     }
-    this.#set({ asking: null, ...(isShown && { problem: { code: body.code ?? 'unreachable', text: body.title ?? '' } }) });
-    if (status === 409 && body.holder) {
-      const { holder, fence } = body;
-      if (this.#state.lock?.fence !== fence) this.#set({ lock: { holder, fence, since: Date.now(), leaving: false } });
-    }
+    const code = body.because === 'refused' ? 'refused' : body.code ?? 'unreachable';
+    this.#set({ asking: null, ...(isShown && { problem: { code, text: body.title ?? '' } }) });
+    if (body.holder && this.#state.lock?.fence !== body.fence) this.#locked(body);
     return false;
   }
 
-  async #ask({ leaseId, onSilence, countdownSeconds }: Bid & { how: 'ask' }): Promise<boolean> {
+  async #ask({ how: _, leaseId, ...more }: Bid & { how: 'ask' }): Promise<boolean> {
     const fence = this.#state.lock?.fence;
     if (fence === undefined) return this.#send({ how: 'acquire', leaseId });
-    const patience = Math.ceil((3 * ASK_AGAIN_MS) / 1_000);
-    const body = { fence, lease_id: leaseId, on_silence: onSilence, countdown_seconds: countdownSeconds, patience_seconds: patience };
+    const body = { fence, lease_id: leaseId, patience_seconds: ASK_PATIENCE_SECONDS, ...more };
     this.#attempt = leaseId;
     this.#set({ asking: { endsAt: null }, problem: null });
     while (this.#attempt === leaseId) {
       const sent = this.#tell('look', {}).at;
       const seq = this.#seq;
-      const reply = await this.#http.room('POST', 'lock/request', { body });
+      const reply = await this.#http.call('POST', 'lock/request', { body });
       if (this.#attempt !== leaseId) return false;
       if (reply.status === 202) {
-        const { ends_in_ms: left } = reply.body.request;
-        this.#set({ asking: { endsAt: left === undefined ? null : Date.now() + left } });
+        this.#set({ asking: { endsAt: endOf(reply.body.request) } });
         // What happened since the call was sent may be the answer.
         if (this.#seq === seq) await this.#pause(ASK_AGAIN_MS);
       } else if (isTrouble(reply)) {
@@ -266,15 +264,16 @@ export class DocumentEngine implements EngineCalls {
     if (leaseId === null || !this.#state.asking) return;
     this.#attempt = null;
     this.#set({ asking: null });
-    this.#hurry();
-    await this.#patiently(() => this.#http.room('DELETE', 'lock/request', { leaseId }));
+    this.hurry();
+    await this.#patiently(() => this.#http.call('DELETE', 'lock/request', { leaseId }));
   }
 
-  async release(): Promise<void> {
+  async release(reason?: LossReason): Promise<void> {
     const leaseId = this.#leaseId;
     if (leaseId === null) return;
     this.#giveUp();
-    const { status } = await this.#patiently(() => this.#http.room('DELETE', 'lock', { leaseId }));
+    if (reason) this.#set({ lost: { ...NO_END, reason } });
+    const { status } = await this.#patiently(() => this.#http.call('DELETE', 'lock', { leaseId }));
     // Not answered: it may be held still, and the next attempt may find it so.
     if (status === 0) this.#maybe = leaseId;
   }
@@ -305,9 +304,9 @@ export class DocumentEngine implements EngineCalls {
     this.#giveUp();
     this.#stream?.abort();
     clearTimeout(this.#presence);
-    this.#hurry();
+    this.hurry();
     // Ends whatever the lease id stands for: a lock, a request, or an attempt whose answer was lost.
-    if (leaseId !== null) await this.#patiently(() => this.#http.room('DELETE', 'lock/request', { leaseId }));
+    if (leaseId !== null) await this.#patiently(() => this.#http.call('DELETE', 'lock/request', { leaseId }));
     this.#tell('close', {});
   }
 
@@ -339,13 +338,9 @@ export class DocumentEngine implements EngineCalls {
     });
   }
 
-  /** Ends all waits. */
-  #hurry(): void {
-    for (const end of [...this.#waits]) end();
-  }
-
+  /** Ends all waits, and renews. */
   hurry(): void {
-    this.#hurry();
+    for (const end of [...this.#waits]) end();
     this.#tell('news', {});
   }
 
@@ -363,18 +358,23 @@ export class DocumentEngine implements EngineCalls {
       const stream = this.#stream = new AbortController();
       let retryAfterMs: number | undefined;
       try {
-        if (!this.#state.me) void this.#learnMe();
+        void this.#learnMe();
         const headers: Record<string, string> = this.#seq < 0 ? {} : { 'last-event-id': String(this.#seq) };
-        const path = `/api/documents/${encodeURIComponent(this.#http.settings.room)}/events`;
-        const response = await this.#http.fetch(path, { headers, signal: stream.signal });
+        const response = await this.#http.fetch('events', { headers, signal: stream.signal });
         if (response.ok) {
           this.#tell('succeeded', { waits: false });
           this.#set({ connection: 'live', isRefused: false });
           this.#lookAround(PRESENCE_SOON_MS);
-          await readEvents(response, () => stream.abort(), (name, data) => this.#hear(name, data));
+          await readEvents(response, () => stream.abort(), (name, data) => {
+            // The server begins anew: also with lower numbers, if its store is another one.
+            if (name === 'snapshot') this.#seq = -1;
+            this.#hear(name, data);
+          });
         } else {
-          await this.#refusedStream(response);
-          retryAfterMs = 1_000 * (Number(response.headers.get('retry-after')) || 0);
+          retryAfterMs = retryAfter(response);
+          const { code = '', title: text = '' } = await response.json();
+          const isRefused = response.status < 429 && response.status !== 408;
+          this.#set({ isRefused, ...(isRefused && { problem: { code, text } }) });
         }
       } catch {
         // Broken off, or never there: it is opened anew.
@@ -386,26 +386,22 @@ export class DocumentEngine implements EngineCalls {
     }
   }
 
-  async #refusedStream(response: Response): Promise<void> {
-    const { code = '', title = '' } = await response.json();
-    const isRefused = response.status < 429 && response.status !== 408;
-    this.#set({ isRefused, ...(isRefused && { problem: { code, text: title } }) });
-  }
-
   async #learnMe(): Promise<void> {
-    const { status, body } = await this.#http.call('GET', '/api/me');
+    if (this.#state.me) return;
+    const { status, body } = await this.#http.call('GET', '../../me');
     if (status === 200) this.#set({ me: { id: body.id, name: body.name } });
   }
 
   look(isLive: boolean): void {
     this.#set({ connection: isLive ? 'live' : 'lost' });
+    this.#seq = -1; // the server may have another store by now
     if (isLive) void this.#look();
   }
 
   /** Asks for the current state: the events that the page brings may have a gap. */
   async #look(): Promise<void> {
-    if (!this.#state.me) void this.#learnMe();
-    const { status, body } = await this.#http.room('GET', 'lock', { leaseId: this.#leaseId });
+    void this.#learnMe();
+    const { status, body } = await this.#http.call('GET', 'lock', { leaseId: this.#leaseId });
     if (status === 200) this.#hear('snapshot', body);
     this.#lookAround(PRESENCE_SOON_MS);
   }
@@ -422,7 +418,7 @@ export class DocumentEngine implements EngineCalls {
     if (name === 'snapshot') this.#see(data);
     else this.#happened(data);
     // What was asked may be answered; who is there may have changed.
-    if (this.#state.asking) this.#hurry();
+    if (this.#state.asking) this.hurry();
     this.#lookAround(PRESENCE_SOON_MS);
   }
 
@@ -434,18 +430,22 @@ export class DocumentEngine implements EngineCalls {
     if (this.#state.mine && this.#state.mine.fence !== lock?.fence) this.#tell('news', {});
   }
 
+  /** Somebody has the lock now. */
+  #locked({ holder, fence }: Pick<DocumentEvent, 'holder' | 'fence'>): void {
+    const { lock } = this.#state;
+    this.#set({ lock: { holder, fence, since: lock?.fence === fence ? lock.since : Date.now(), leaving: false }, problem: null });
+  }
+
   #happened(event: DocumentEvent): void {
     const { lock, mine } = this.#state;
-    const { fence, holder } = event;
+    const { fence } = event;
     this.#say({ event });
     switch (event.event) {
       case 'DocumentLocked':
-        this.#set({ lock: { holder, fence, since: lock?.fence === fence ? lock.since : Date.now(), leaving: false } });
+        this.#locked(event);
         break;
       case 'DocumentUnlocked':
-        if (mine?.fence === fence) {
-          this.#end = { by: event.by_name ?? event.by ?? null, note: event.note ?? null, text: '', code: '' };
-        }
+        if (mine?.fence === fence) this.#end = { ...NO_END, by: event.by_name ?? event.by ?? null, note: event.note ?? null };
         if (!lock || lock.fence <= fence) this.#set({ lock: null });
         this.#tell('ended', { fence, reason: event.reason ?? '' });
         break;
@@ -464,9 +464,9 @@ export class DocumentEngine implements EngineCalls {
     clearTimeout(this.#presence);
     this.#presence = setTimeout(async () => {
       if (!this.#isVisible || this.#isResting || this.#isClosed) return;
-      const { status, body } = await this.#http.room('GET', 'presence');
+      const { status, body } = await this.#http.call('GET', 'presence');
       if (this.#isClosed) return;
-      if (status === 200 && JSON.stringify(body) !== JSON.stringify(this.#state.presence)) this.#set({ presence: body });
+      if (status === 200) this.#set({ presence: body });
       this.#lookAround(PRESENCE_MS);
     }, ms);
   }

@@ -6,7 +6,7 @@ export interface Answered {
   readonly status: number;
   // The server's own JSON; what is read of it is checked by the rules.
   readonly body: any;
-  readonly retryAfterMs: number | undefined;
+  readonly retryAfterMs: number;
 }
 
 /** Whether the same call may succeed later. */
@@ -14,7 +14,12 @@ export function isTrouble({ status }: Answered): boolean {
   return status === 0 || status === 401 || status === 408 || status === 429 || status >= 500;
 }
 
-/** How long an answer may take. The server gives up on its store after ten seconds. */
+/** How long the server asks to wait. */
+export function retryAfter(response: Response): number {
+  return 1_000 * Number(response.headers.get('retry-after'));
+}
+
+/** How long an answer may take, and a token of the application's. The server gives up on its store after ten seconds. */
 const PATIENCE_MS = 12_000;
 
 /** What a call carries. */
@@ -23,57 +28,65 @@ interface Carried {
   readonly leaseId?: string | null;
 }
 
-/** The calls of one document. */
-export class Http {
-  #token: Promise<string | null> | null = null;
+/** What calls are made with. */
+export interface HttpSettings {
+  readonly room: string;
+  /** The server, without a slash at the end. */
+  readonly server: string;
+  readonly tab: string;
+  readonly language: string;
+}
 
-  constructor(
-    readonly settings: { readonly room: string; readonly server: string; readonly tab: string; readonly language: string },
-    /** Asks the application for a token. */
-    readonly askForToken: () => Promise<string | null>,
-  ) {}
-
-  /** A call about the document; `path` follows its name. */
-  room(method: string, path: string, carried?: Carried): Promise<Answered> {
-    return this.call(method, `/api/documents/${encodeURIComponent(this.settings.room)}/${path}`, carried);
-  }
-
-  async call(method: string, path: string, { body, leaseId }: Carried = {}): Promise<Answered> {
-    try {
-      const response = await this.fetch(path, {
-        method,
-        headers: { ...(body && { 'content-type': 'application/json' }), ...(leaseId && { 'lease-id': leaseId }) },
-        ...(body && { body: JSON.stringify(body) }),
-        signal: AbortSignal.timeout(PATIENCE_MS),
-      });
-      const text = await response.text();
-      const seconds = Number(response.headers.get('retry-after'));
-      return { status: response.status, body: text ? JSON.parse(text) : {}, retryAfterMs: seconds ? seconds * 1_000 : undefined };
-    } catch {
-      return { status: 0, body: {}, retryAfterMs: undefined };
-    }
-  }
-
+/** The calls of one document. A path follows the document's name. */
+export interface Http {
+  call(method: string, path: string, carried?: Carried): Promise<Answered>;
   /** The response. A token that is refused is asked for anew, once. */
-  async fetch(path: string, init: RequestInit): Promise<Response> {
-    const token = this.#token ??= this.askForToken();
-    const response = await this.#fetch(path, init, await token);
-    if (response.status !== 401) return response;
-    if (this.#token === token) this.#token = null;
-    this.#token ??= this.askForToken();
-    return this.#fetch(path, init, await this.#token);
-  }
-
+  fetch(path: string, init: RequestInit): Promise<Response>;
   /** The next call asks for another token. */
-  forgetToken(): void {
-    this.#token = null;
-  }
+  forgetToken(): void;
+}
 
-  #fetch(path: string, init: RequestInit, token: string | null): Promise<Response> {
-    const { server, tab, language } = this.settings;
+/** Makes the calls of one document. `askForToken` asks the application. */
+export function httpOf({ room, server, tab, language }: HttpSettings, askForToken: () => Promise<string | null>): Http {
+  let known: Promise<string | null> | null = null;
+
+  /** The token, which is asked for once. One that does not come in time is refused by the server, and asked for anew. */
+  const token = () => known ??= Promise.race([askForToken(), new Promise<null>((resolve) => { setTimeout(resolve, PATIENCE_MS, null); })]);
+
+  const send = (path: string, init: RequestInit, token: string | null) => {
     const headers = {
-      'x-tab-id': tab, ...(language && { 'accept-language': language }), ...(token !== null && { authorization: `Bearer ${token}` }), ...init.headers,
+      'x-tab-id': tab, 'accept-language': language, ...(token !== null && { authorization: `Bearer ${token}` }), ...init.headers,
     };
-    return fetch(server + path, { ...init, headers, cache: 'no-store' });
-  }
+    return fetch(`${server}/api/documents/${encodeURIComponent(room)}/${path}`, { ...init, headers, cache: 'no-store' });
+  };
+
+  const http: Http = {
+    async call(method, path, { body, leaseId } = {}) {
+      try {
+        const response = await http.fetch(path, {
+          method,
+          headers: { 'content-type': 'application/json', ...(leaseId && { 'lease-id': leaseId }) },
+          body: body ? JSON.stringify(body) : null,
+          signal: AbortSignal.timeout(PATIENCE_MS),
+        });
+        const text = await response.text();
+        return { status: response.status, body: text ? JSON.parse(text) : {}, retryAfterMs: retryAfter(response) };
+      } catch {
+        return { status: 0, body: {}, retryAfterMs: 0 };
+      }
+    },
+
+    async fetch(path, init) {
+      const first = token();
+      const response = await send(path, init, await first);
+      if (response.status !== 401) return response;
+      if (known === first) known = null;
+      return send(path, init, await token());
+    },
+
+    forgetToken() {
+      known = null;
+    },
+  };
+  return http;
 }

@@ -1,18 +1,15 @@
 // The messages between a page and the Worker that keeps its documents. `postMessage` can send all of them.
 
-import type { DocumentEvent, DocumentPresence, HandoverRequest, Loss, Person } from './types.js';
+import type { HttpSettings } from './http.js';
+import type { DocumentEvent, DocumentPresence, HandoverRequest, Loss, LossReason, Person } from './types.js';
 
 /** What the Worker has to know of a document. */
-export interface EngineSettings {
-  readonly room: string;
-  /** The server, without a slash at the end. */
-  readonly server: string;
-  readonly tab: string;
-  readonly language: string;
-  /** Whether the page has a token to give. */
-  readonly hasToken: boolean;
+export interface EngineSettings extends HttpSettings {
   /** Whether the events come from a stream; otherwise the page brings them. */
   readonly streams: boolean;
+  readonly isVisible: boolean;
+  /** What is known before anything is. */
+  readonly state: EngineState;
 }
 
 /** What the Worker knows of a document. */
@@ -33,18 +30,20 @@ export interface EngineState {
   readonly isRefused: boolean;
 }
 
-/** How a page gets a lock: under a lease id that it has drawn, so that a lost answer can be asked for again. */
+/** How a page gets a lock: under a lease id that it has drawn, so that a lost answer can be asked for again. The other fields are
+ * sent as they are. */
 export type Bid =
   | { readonly how: 'acquire'; readonly leaseId: string }
-  | { readonly how: 'resume'; readonly leaseId: string; readonly next: string }
-  | { readonly how: 'ask'; readonly leaseId: string; readonly onSilence: 'grant' | 'refuse'; readonly countdownSeconds: number }
+  | { readonly how: 'resume'; readonly leaseId: string; readonly next_lease_id: string }
+  | { readonly how: 'ask'; readonly leaseId: string; readonly on_silence: 'grant' | 'refuse'; readonly countdown_seconds: number }
   | { readonly how: 'take-over'; readonly leaseId: string; readonly reason: string };
 
 /** The calls of a page. */
 export interface EngineCalls {
   bid(bid: Bid): Promise<boolean>;
   withdraw(): Promise<void>;
-  release(): Promise<void>;
+  /** Gives the lock back; `reason` if the page has lost it by that. */
+  release(reason?: LossReason): Promise<void>;
   answer(handOver: boolean): Promise<void>;
   /** The page is being left, and has released the lock softly. */
   leave(): void;

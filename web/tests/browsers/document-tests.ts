@@ -146,6 +146,18 @@ export function documentTests(kind: Kind): void {
     expect((await b.run(() => doc.events.map(({ event }) => event), null))).not.toContain('DocumentUnlocked');
   });
 
+  // A call that came at once, as from a component that is mounted, was made under a new lease id, which replaced the one to be resumed:
+  // the tab was refused on account of its own lock.
+  check('a reload keeps the lock, also if the page asks for it at once', async (stage) => {
+    const a = await stage.open({ isHasty: true });
+    await until(a, 'mine');
+    const before = await fence(a);
+    await a.reload();
+    await begun(a);
+    await until(a, 'mine');
+    expect([await fence(a), (await state(a)).problem]).toEqual([before, null]);
+  });
+
   check('a duplicated tab has a copy of everything, and is a holder of its own', async (stage) => {
     const a = await stage.open();
     await acquire(a);
@@ -280,6 +292,8 @@ export function documentTests(kind: Kind): void {
     await a.away(page('elements.html'));
     await a.back();
     await begun(a);
+    // For a moment the page had its fence still, and could act before it had asked.
+    expect(await a.run(() => doc.fenceAtReturn, null)).toBe(null);
     await until(a, 'mine');
     const b = await stage.asBen();
     await a.front();
@@ -292,6 +306,134 @@ export function documentTests(kind: Kind): void {
     expect(await state(a)).toMatchObject({ holder: { name: 'Ben' } });
     expect(await fence(a)).toBe(null);
   });
+
+  // A page in the back/forward cache has a fence and an old text. The next page of the same tab resumed the lock, saved and was left
+  // by Back: the first page resumed in its turn, under the same fence, took its text for the current one, and could save it over the
+  // newer one.
+  check('back to a page whose tab has saved since: it loads before it may edit', async (stage) => {
+    const a = await stage.open();
+    await acquire(a);
+    await type(a, 'by the first page');
+    await a.run(() => doc.type('never saved'), null);
+    await a.away(`${page('documents.html')}?next${await a.run(() => location.hash, null)}`);
+    await begun(a);
+    await until(a, 'mine');
+    expect(await type(a, 'by the next page')).toBe('saved');
+    await a.back();
+    await expect.poll(() => a.run(() => location.search, null).catch(() => 'on the way')).toBe('');
+    await begun(a);
+    await until(a, 'mine');
+    expect(await a.run(() => doc.text, null)).toBe('by the next page');
+    expect((await state(a)).draft?.text).toBe('never saved');
+  });
+
+  // After "Done", what was typed while the page saved was neither saved nor kept. A page that was closed or reloaded kept nothing
+  // of what was unsaved.
+  check('what is typed while a page saves and gives the lock back, or before it is reloaded, is kept as a draft', async (stage) => {
+    const a = await stage.open();
+    await acquire(a);
+    await a.run(async () => {
+      doc.type('saved');
+      const { save } = doc;
+      doc.save = async () => {
+        const result = await save();
+        doc.type('typed meanwhile');
+        return result;
+      };
+      await doc.lock.release();
+    }, null);
+    expect(await state(a)).toMatchObject({ lost: null, draft: { text: 'typed meanwhile' } });
+    await a.run(() => { doc.lock.discardDraft(); }, null);
+    await acquire(a);
+    await a.run(() => doc.type('typed before a reload'), null);
+    await a.reload();
+    await begun(a);
+    await until(a, 'mine');
+    expect(await state(a)).toMatchObject({ draft: { text: 'typed before a reload' } });
+    expect(await a.run(() => doc.text, null)).toBe('saved');
+  });
+
+  // A tab that was closed before the answer to its acquire had come left a lock behind that lasted its full time.
+  check('a tab that is closed while the answer to its call is on its way leaves no lock for longer than 5 s', async (stage) => {
+    const wire = await stage.wire();
+    const a = await stage.open({ server: wire.url });
+    const b = await stage.asBen();
+    await until(a, 'free');
+    wire.holdAnswerTo(`POST /api/documents/${stage.room}/lock`);
+    await a.run(() => { void doc.lock.acquire(); }, null);
+    await until(b, 'read-only');
+    await a.close();
+    const began = Date.now();
+    await until(b, 'free');
+    expect(Date.now() - began).toBeLessThan(6_000);
+  }, true);
+
+  // A page took a state whose number was lower than the last one for an old one, and from then on nothing was news to it.
+  check('a server that begins anew, with an empty store: the page learns that its lock is gone, and can have another', async (stage) => {
+    await stage.ownServer();
+    const a = await stage.open();
+    const b = await stage.asBen();
+    await acquire(a);
+    await a.run(() => doc.lock.release(), null);
+    await acquire(a);
+    await until(b, 'read-only');
+    await stage.server.stop();
+    stage.server.forgetStore();
+    await stage.server.begin();
+    await b.run(() => doc.when(() => doc.lock.getState().status === 'free'), null);
+    await a.run(() => doc.when(() => doc.lock.getState().status === 'free'), null);
+    expect([await acquire(b), await fence(a)]).toEqual([true, null]);
+    await until(a, 'read-only');
+  }, true);
+
+  // An application's call for a token that never ended held up everything, also after the network was back.
+  check('an application that never answers when it is asked for a token is asked again', async (stage) => {
+    const a = await stage.open({ tokenHangs: true });
+    await until(a, 'free');
+    expect(await acquire(a)).toBe(true);
+  }, true);
+
+  check('lost answers: to acquire, take over, give back and hand over. Each is repeated, and means the same', async (stage) => {
+    const wire = await stage.wire();
+    const at = `/api/documents/${stage.room}/lock`;
+    const a = await stage.open({ server: wire.url });
+    wire.loseAnswerTo(`POST ${at} `);
+    expect(await acquire(a)).toBe(true);
+    const chief = await stage.open({ server: wire.url, token: CHIEF, who: 'chief' });
+    await until(chief, 'read-only');
+    wire.loseAnswerTo(`POST ${at}/take-over`);
+    expect(await chief.run(() => doc.lock.takeOver('closing time'), null)).toBe(true);
+    await until(a, 'read-only');
+    const asked = a.run(() => doc.lock.ask(), null);
+    await chief.run(() => doc.when(() => doc.lock.getState().request !== null), null);
+    wire.loseAnswerTo(`POST ${at}/request/answer`);
+    await chief.run(() => doc.lock.answer('hand-over'), null);
+    expect(await asked).toBe(true);
+    wire.loseAnswerTo(`DELETE ${at} `);
+    await a.run(() => doc.lock.release(), null);
+    await until(chief, 'free');
+    expect(await state(a)).toMatchObject({ status: 'free', lost: null, pending: null });
+  }, true);
+
+  check('one who asks gets the lock when the holder is done, or closes the tab; a restart of the server in between changes nothing', async (stage) => {
+    await stage.ownServer();
+    const a = await stage.open();
+    const b = await stage.asBen();
+    await acquire(a);
+    await until(b, 'read-only');
+    const first = b.run(() => doc.lock.ask(), null);
+    await a.run(() => doc.when(() => doc.lock.getState().request !== null), null);
+    await stage.server.stop();
+    await stage.server.begin();
+    await a.run(() => doc.lock.release(), null);
+    expect(await first).toBe(true);
+    await b.run(() => doc.lock.release(), null);
+    await acquire(a);
+    const second = b.run(() => doc.lock.ask(), null);
+    await a.run(() => doc.when(() => doc.lock.getState().request !== null), null);
+    await a.close();
+    expect(await second).toBe(true);
+  }, true);
 
   check('the application\'s own Echo brings the events', async (stage) => {
     const a = await stage.open({ hasEcho: true });
@@ -310,8 +452,13 @@ export function documentTests(kind: Kind): void {
     const hash = encodeURIComponent(JSON.stringify({ server: stage.server.url, room: stage.room, token: ANNA }));
     const tab = await browser.open(`${page('react.html')}#${hash}`);
     const look = async () => (await stage.server.call(ANNA, 'GET', `${stage.room}/lock`)).json();
-    await tab.run(async () => { while (document.querySelector('#status')?.textContent !== 'mine') await new Promise((resolve) => { setTimeout(resolve, 10); }); }, null);
-    expect(await look()).toMatchObject({ locked: true, holder: { id: 'anna' } });
+    const mine = () => tab.run(async () => { while (document.querySelector('#status')?.textContent !== 'mine') await new Promise((resolve) => { setTimeout(resolve, 10); }); }, null);
+    await mine();
+    const { fence } = await look() as { fence: number };
+    // The first of the two components, which is closed at once, took the lease to be resumed with it.
+    await tab.reload();
+    await mine();
+    expect(await look()).toMatchObject({ locked: true, fence, holder: { id: 'anna' } });
     expect(await tab.run(() => react.loads, null)).toBe(1);
     await tab.run(() => react.unmount(), null);
     while ((await look() as { locked: boolean }).locked) await new Promise((resolve) => { setTimeout(resolve, 20); });

@@ -14,20 +14,26 @@ export interface Opened {
   readonly who: string;
   /** Locks whenever the document becomes free. */
   readonly isEager?: boolean;
+  /** Locks at once when it is loaded. */
+  readonly isHasty?: boolean;
   /** Listens to no events. */
   readonly isDeaf?: boolean;
   /** Has the events from the application's own socket. */
   readonly hasEcho?: boolean;
+  /** Does not answer when it is asked for a token the first time. */
+  readonly tokenHangs?: boolean;
   readonly options?: Partial<DocumentOptions>;
 }
 
 const opened = JSON.parse(decodeURIComponent(location.hash.slice(1))) as Opened;
-const { server, store, room, token, who, isEager, isDeaf, hasEcho, options } = opened;
+const { server, store, room, who, isEager, isHasty, isDeaf, hasEcho, tokenHangs, options } = opened;
+let asked = 0;
+const token = tokenHangs ? () => (++asked === 1 ? new Promise<string>(() => {}) : opened.token) : opened.token;
 
 /** An application's socket that stays silent. */
 const SILENT = { private: () => ({ listen: () => {}, subscribed: (work: () => void) => work(), error: () => {} }), leave: () => {} };
 
-const echo = hasEcho ? (await import('/bundle/echo.js')).makeEcho(server, token) : isDeaf ? SILENT : undefined;
+const echo = hasEcho ? (await import('/bundle/echo.js')).makeEcho(server, opened.token) : isDeaf ? SILENT : undefined;
 
 const app = {
   text: '',
@@ -37,7 +43,8 @@ const app = {
   events: [] as DocumentEvent[],
   /** When the page last had a fence. */
   lastFenceAt: 0,
-  wasKept: false,
+  /** The fence at the moment when the page came back from the cache. */
+  fenceAtReturn: undefined as number | null | undefined,
   /** Locks whenever the document becomes free. */
   isEager: isEager ?? false,
 
@@ -96,7 +103,8 @@ app.lock.subscribe(() => {
   if (app.isEager && status === 'free') void app.lock.acquire();
 });
 subscribeDocumentEvents((event) => { app.events.push(event); });
-addEventListener('pageshow', ({ persisted }) => { app.wasKept = persisted; });
+addEventListener('pageshow', ({ persisted }) => { if (persisted) app.fenceAtReturn = app.lock.fence; });
+if (isHasty) void app.lock.acquire();
 setInterval(() => { if (app.lock.fence !== null) app.lastFenceAt = Date.now(); }, 5);
 
 declare global {

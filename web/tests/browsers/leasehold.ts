@@ -2,7 +2,7 @@
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createHmac } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -55,6 +55,11 @@ export class LeaseholdServer {
     const gone = new Promise((resolve) => child.once('exit', resolve));
     child.kill('SIGTERM');
     await gone;
+  }
+
+  /** Deletes its leases, once it is stopped. */
+  forgetStore(): void {
+    for (const name of readdirSync(this.folder)) if (name.startsWith('leases.db')) rmSync(join(this.folder, name), { recursive: true });
   }
 
   async remove(): Promise<void> {

@@ -11,6 +11,8 @@ export class Wire {
   #delayMs = 0;
   /** Answers to requests that begin with one of these are lost, once each. */
   readonly #losing: string[] = [];
+  /** Answers to requests that begin with one of these do not come, and their connections stay. */
+  readonly #holding: string[] = [];
 
   private constructor(server: Server, readonly port: number) {
     this.#server = server;
@@ -58,6 +60,11 @@ export class Wire {
     this.#losing.push(request);
   }
 
+  /** The next such request arrives, and its answer stays away. */
+  holdAnswerTo(request: string): void {
+    this.#holding.push(request);
+  }
+
   async stop(): Promise<void> {
     this.cut();
     await new Promise((resolve) => this.#server.close(resolve));
@@ -71,18 +78,15 @@ export class Wire {
     const far = connect(this.port, '127.0.0.1');
     const pair = [near, far] as const;
     this.#pairs.add(pair);
-    let isLost = false;
+    let [isLost, isHeld] = [false, false];
     near.on('data', (data) => {
-      const at = this.#losing.findIndex((request) => data.toString('latin1').startsWith(request));
-      if (at >= 0) {
-        this.#losing.splice(at, 1);
-        isLost = true;
-      }
+      isLost ||= isNext(this.#losing, data);
+      isHeld ||= isNext(this.#holding, data);
       this.#pass(far, data);
     });
     far.on('data', (data) => {
       if (isLost) near.destroy();
-      else this.#pass(near, data);
+      else if (!isHeld) this.#pass(near, data);
     });
     for (const socket of pair) {
       socket.on('error', () => {});
@@ -98,6 +102,13 @@ export class Wire {
     if (this.#delayMs === 0) to.write(data);
     else setTimeout(() => { if (!to.destroyed) to.write(data); }, this.#delayMs);
   }
+}
+
+/** Whether these bytes begin as one of the requests does, which is taken out. */
+function isNext(requests: string[], data: Buffer): boolean {
+  const at = requests.findIndex((request) => data.toString('latin1').startsWith(request));
+  if (at >= 0) requests.splice(at, 1);
+  return at >= 0;
 }
 
 /** A save that the store was asked for. */
