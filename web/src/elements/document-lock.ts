@@ -22,7 +22,7 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;max-height:50vh;overflow:auto}
 `;
 
 /** The longest reason that a server takes, in bytes of UTF-8; a character has at most three of them here. */
-const LONGEST_REASON = 170;
+const LONGEST_REASON = '170';
 
 /** A line that shows the lock of a document, with the actions that fit it. */
 export class DocumentLockElement extends StoreElement<DocumentLock> {
@@ -77,35 +77,35 @@ export class DocumentLockElement extends StoreElement<DocumentLock> {
 
   protected drawIn(language: Language): void {
     const words = documentWords(language, () => { if (this.isConnected) this.refresh(); });
-    if (!words) return;
+    const state = this.store?.getState();
+    this.frame.hidden = !words || !state;
+    if (!words || !state) return;
     this.#words = words;
-    const state = this.store?.getState() ?? null;
     const view = documentView(state, words);
-    set(this.frame, 'data-state', state?.status ?? 'closed');
-    set(this.frame, 'data-tone', view.tone);
-    set(this.frame, 'data-icon', state?.pending ? 'busy' : view.icon);
-    this.#icon.draw(PATHS[state?.pending ? 'busy' : view.icon]);
-    set(this.frame, 'aria-label', words.label);
+    const icon = state.pending ? 'busy' : view.icon;
+    setAll(this.frame, { 'data-state': state.status, 'data-tone': view.tone, 'data-icon': icon, 'aria-label': words.label });
+    this.#icon.draw(PATHS[icon]);
     write(this.#text, view.text);
-    write(this.#time, view.since === null ? '' : `${words.since} ${timeOfDay(view.since, this.locale)}`);
-    set(this.#time, 'datetime', view.since === null ? '' : machineTime(view.since));
+    const since = view.since ?? NaN;
+    const time = timeOfDay(since, this.locale);
+    write(this.#time, time && `${words.since} ${time}`);
+    set(this.#time, 'datetime', machineTime(since));
     write(this.#detail, this.#countdown(view, state) || view.detail);
     this.#drawPeople(state);
-    if (!state?.mayTakeOver && this.#dialog.dataset['about'] === 'takeOver') this.#dialog.close();
+    if (!state.mayTakeOver && this.#dialog.dataset['about'] === 'takeOver') this.#dialog.close();
     this.#drawActions(view, state);
     this.#narrate(view, state);
   }
 
-  #drawPeople(state: DocumentState | null): void {
-    const { editing = [], asking = [], looking = [] } = state?.presence ?? {};
+  #drawPeople({ presence: { editing, asking, looking } }: DocumentState): void {
     const names = [...new Map([...editing, ...asking, ...looking].map(({ id, name }) => [id, name])).values()];
     write(this.#people, names.length > 0 ? this.#words.here(names.join(', ')) : '');
   }
 
   /** The buttons, made anew where others are wanted. */
-  #drawActions(view: DocumentView, state: DocumentState | null): void {
+  #drawActions(view: DocumentView, { draft, pending }: DocumentState): void {
     const words = this.#words;
-    const wanted = [words.label, ...view.actions, state?.draft?.at].join();
+    const wanted = [words.label, ...view.actions, draft?.at].join();
     if (this.#drawn !== wanted) {
       this.#drawn = wanted;
       const draftButtons = [button('show', words.show, () => this.#showDraft()), button('discard', words.discard, () => this.store?.discardDraft())];
@@ -115,33 +115,32 @@ export class DocumentLockElement extends StoreElement<DocumentLock> {
       });
     }
     write(this.#draftText, words.draft);
-    this.#draft.hidden = !state?.draft;
-    for (const child of this.#actions.children) disable(child as HTMLButtonElement, state?.pending != null && !view.actions.includes('withdraw'));
+    this.#draft.hidden = !draft;
+    for (const child of this.#actions.children) disable(child as HTMLButtonElement, pending !== null && !view.actions.includes('withdraw'));
   }
+
+  readonly #failed = () => this.#voice.alarm(this.#words.failed(''));
 
   #press(action: DocumentAction): void {
     const { store } = this;
     if (!store) return;
     if (action === 'takeOver') return this.#confirmTakeOver();
-    const work: Record<Exclude<DocumentAction, 'takeOver'>, () => Promise<unknown>> = {
-      edit: () => store.acquire(),
-      done: () => store.release(),
-      ask: () => store.ask(),
-      withdraw: () => store.withdraw(),
-      handOver: () => store.answer('hand-over'),
-      refuse: () => store.answer('refuse'),
-    };
-    work[action]().catch(() => this.#voice.alarm(this.#words.failed));
+    const work = action === 'edit' ? store.acquire()
+      : action === 'done' ? store.release()
+      : action === 'handOver' ? store.answer('hand-over')
+      : action === 'refuse' ? store.answer('refuse')
+      : store[action]();
+    work.catch(this.#failed);
   }
 
   #confirmTakeOver(): void {
     const words = this.#words;
-    const field = make('textarea', { id: 'reason', part: 'reason', maxlength: String(LONGEST_REASON), required: '' });
+    const field = make('textarea', { id: 'reason', part: 'reason', maxlength: LONGEST_REASON, required: '' });
     const go = button('confirm', words.takeOver.replace('…', ''), () => {
       const reason = field.value.trim();
       if (!reason) return field.focus();
       this.#dialog.close();
-      this.store?.takeOver(reason).catch(() => this.#voice.alarm(words.failed));
+      this.store?.takeOver(reason).catch(this.#failed);
     });
     go.className = 'primary';
     const text = make('p', { part: 'dialog-text' }, words.takeOverText(this.store?.getState().holder?.name ?? ''));
@@ -178,24 +177,23 @@ export class DocumentLockElement extends StoreElement<DocumentLock> {
   }
 
   /** What is left of a countdown, and what its end means. Drawn again every second. */
-  #countdown({ endsAt }: DocumentView, state: DocumentState | null): string {
+  #countdown({ endsAt }: DocumentView, { request }: DocumentState): string {
     if (endsAt === null) return '';
     const left = Math.max(0, endsAt - this.clock.now());
     if (left > 0 && !this.isDue('countdown')) this.later('countdown', left % 1_000 || 1_000, () => this.refresh());
     const seconds = Math.ceil(left / 1_000);
-    return state?.request ? this.#words.silence(seconds, state.request.onSilence) : this.#words.waiting(seconds);
+    return request ? this.#words.silence(seconds, request.onSilence) : this.#words.waiting(seconds);
   }
 
-  /** Says who edits when that changes; a request and a loss at once. The first state is nothing new. */
-  #narrate({ text, tone, detail }: DocumentView, state: DocumentState | null): void {
-    if (!state || state.status === 'connecting') return;
-    const isUrgent = tone === 'bad' || state.request !== null || (state.lost !== null && state.status !== 'mine');
-    const news = `${state.status} ${state.holder?.id} ${state.request?.id} ${state.lost?.reason}`;
+  /** Says who edits when that changes, and what did not work; a request and a loss at once. The first state is nothing new. */
+  #narrate({ text, tone, detail }: DocumentView, { status, holder, request, lost, problem }: DocumentState): void {
+    if (status === 'connecting') return;
+    const news = [status, holder?.id, request?.id, lost?.reason, problem?.code].join();
     const isFirst = this.#spoken === null;
     if (this.#spoken === news) return;
     this.#spoken = news;
-    const words = state.lost && detail ? `${text}. ${detail}` : text;
-    if (isUrgent) this.#voice.alarm(words);
+    const words = detail && (lost || problem) ? `${text}. ${detail}` : text;
+    if (tone === 'bad' || request || (lost && status !== 'mine')) this.#voice.alarm(words);
     else if (!isFirst) this.#voice.announce(words);
   }
 }

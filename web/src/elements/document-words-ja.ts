@@ -26,10 +26,7 @@ export const JAPANESE: DocumentWords = {
       case 'force-released': return `${by ? `${by}さん` : '別のユーザー'}がロックを解除しました${note && `：「${note}」`}`;
       case 'handed-over': return `${by && `${by}さんに`}引き渡しました`;
       case 'offline': return '接続が長く途切れました';
-      case 'not-found': return 'ロックが見つかりません';
-      case 'not-holder': return 'ロックを保持していません';
       case 'reload-failed': return '最新の内容を読み込めませんでした';
-      case 'released': return '';
       default: return 'ロックが終了しました';
     }
   },
@@ -39,7 +36,8 @@ export const JAPANESE: DocumentWords = {
   takeOverTitle: '編集を引き継ぎますか？',
   takeOverText: (name) => `${name}さんはすぐに閲覧専用になり、理由が表示されます。未保存の内容は下書きとして残ります。`,
   reason: '理由',
-  failed: 'できませんでした。',
+  failed: (why) => `できませんでした。${why}`,
+  refused: '依頼は拒否されました',
   edit: '編集する',
   done: '完了',
   ask: '編集を依頼',

@@ -29,7 +29,10 @@ export interface DocumentWords {
   readonly takeOverTitle: string;
   takeOverText(name: string): string;
   readonly reason: string;
-  readonly failed: string;
+  /** An action of the user's did not work; why, if that is known. */
+  failed(why: string): string;
+  /** The holder has refused, or the time for an answer is over. */
+  readonly refused: string;
   // Buttons.
   readonly edit: string;
   readonly done: string;
@@ -68,9 +71,7 @@ const ENGLISH: DocumentWords = {
       case 'force-released': return `${by || 'Another user'} ended your lock${note && `: “${note}”`}`;
       case 'handed-over': return `You handed over${by && ` to ${by}`}`;
       case 'offline': return 'The connection was lost for too long';
-      case 'not-holder': return 'Another user or tab holds the lock';
       case 'reload-failed': return 'The current version could not be loaded';
-      case 'released': return '';
       default: return 'Your lock has ended';
     }
   },
@@ -78,9 +79,10 @@ const ENGLISH: DocumentWords = {
   draft: 'What you had not saved is kept.',
   draftTitle: 'What you had not saved',
   takeOverTitle: 'Take over editing?',
-  takeOverText: (name) => `${name} becomes read-only at once, and sees your reason. What is not saved there stays there as a draft.`,
+  takeOverText: (name) => `${name} becomes read-only at once, sees your reason, and keeps a draft of what is unsaved.`,
   reason: 'Reason',
-  failed: 'That did not work.',
+  failed: (why) => `That did not work. ${why}`,
+  refused: 'Your request was refused',
   edit: 'Edit',
   done: 'Done',
   ask: 'Ask to edit',

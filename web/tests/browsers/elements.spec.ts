@@ -69,7 +69,7 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
       const names = ['autosave-indicator', 'autosave-history', 'document-lock'];
       return [...names.map((name) => all(name).length), all(names.join()).filter((element) => !text(element)).length];
     }, null), await axe(tab, kind === 'chromium' ? 'tr:not(.document) [lang=en].light, [lang=ja].dark' : 'tr:not(.document) [lang=ja].dark')] as const);
-    expect(counts).toEqual([30 * 4, 10 * 4, 26 * 4, 0]);
+    expect(counts).toEqual([30 * 4, 10 * 4, 28 * 4, 0]);
     expect(found).toEqual([]);
   });
 
@@ -85,11 +85,15 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
       await stage.settle();
       stage.becomeDocument('held');
       await stage.settle();
+      // Nobody heard that a request was refused: what went wrong was neither shown nor said.
+      await stage.clock.advance(30_000);
+      stage.becomeDocument('held: a request was refused');
+      await stage.settle();
       return { details, alerts, announcements, asked: stage.document.asked };
     }, null);
     expect(seen).toEqual({
       details: ['Handed over in 9 s without an answer.', 'Handed over in 5 s without an answer.'],
-      alerts: ['Ben asks to edit'], announcements: ['Ben is editing'], asked: [['answer', 'hand-over']],
+      alerts: ['Ben asks to edit'], announcements: ['Ben is editing', 'Ben is editing. Your request was refused'], asked: [['answer', 'hand-over']],
     });
   });
 

@@ -19,11 +19,13 @@ test.each([
   ['free: may only read', 'Nobody is editing', '', ''],
   ['mine', 'You are editing', '', 'done'],
   ['mine: a request that silence grants', 'Ben asks to edit', '', 'handOver refuse'],
+  ['mine: not saved', 'You are editing', 'That did not work. HTTP 500', 'done'],
   ['held', 'Ben is editing', 'Read-only', 'ask'],
   ['held: may take over', 'Ben is editing', 'Read-only', 'ask takeOver'],
   ['held: may only read', 'Ben is editing', 'Read-only', ''],
   ['held: own, in another tab', 'You are editing in another tab', 'Read-only', 'takeOver'],
   ['held: its page was left', 'Ben is editing', 'The page was left. Free in a few seconds.', 'ask'],
+  ['held: a request was refused', 'Ben is editing', 'Your request was refused', 'ask'],
   ['asking', 'You have asked Ben', '', 'withdraw'],
   ['taken over', 'Ben is editing', 'Ben took over: “closing time”', 'ask'],
   ['not found', 'Nobody is editing', 'Your lock has ended', 'edit'],
@@ -32,8 +34,15 @@ test.each([
   expect(shown(name)).toEqual(expected);
 });
 
-test('the source\'s texts for a lock that is gone or another\'s, in Japanese', () => {
-  expect([shown('not found', JAPANESE)[1], shown('not the holder', JAPANESE)[1]]).toEqual(['ロックが見つかりません', 'ロックを保持していません']);
+test('the server\'s own words for a lock that is gone or another\'s', () => {
+  const text = 'ロックを保持していません';
+  const state = DOCUMENTS['not the holder']!;
+  expect(documentView({ ...state, lost: { ...state.lost!, text } }, JAPANESE).detail).toBe(text);
+});
+
+test('that another page holds the lock is said once, after an attempt as before it', () => {
+  const refused = { ...DOCUMENTS['held']!, problem: { code: 'held', text: 'Another user or tab holds the lock' } };
+  expect(documentView(refused, ENGLISH).detail).toBe('Read-only');
 });
 
 test('every state has a text in both languages, and they offer the same actions', () => {
