@@ -50,7 +50,8 @@ const compress = { passes: 3, hoist_funs: true, hoist_props: true, unsafe_arrows
 for (const name of readdirSync(dist).filter((name) => name.endsWith('.js'))) {
   const path = `${dist}/${name}`;
   const { code } = await minify(readFileSync(path, 'utf8'), { module: true, ecma: 2022, compress });
-  writeFileSync(path, code);
+  // The style sheets, which are strings, need no ends of lines.
+  writeFileSync(path, code.replace(/"\\n:host[^"]*"/g, (css) => css.replaceAll('\\n', '')));
 }
 
 // The demo: its own scripts, and beside them the package as it is shipped. The page comes last, so that it finds the rest.

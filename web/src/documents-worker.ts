@@ -3,9 +3,10 @@
 import { FINGERPRINT } from './documents/border.js';
 import { DocumentEngine, type DocumentRules } from './documents/engine.js';
 import type { ToPage, ToWorker } from './documents/remote.js';
-import { loadModule } from './wasm.js';
+import { rulesOf, type Exports } from './wasm.js';
 
 const send = (message: ToPage) => postMessage(message);
+const fail = (error: unknown) => send({ broken: String(error) });
 const engines = new Map<number, DocumentEngine>();
 let rules: Promise<DocumentRules>;
 /** Messages are handled in their order, also while the rules are loaded. */
@@ -13,12 +14,19 @@ let before: Promise<unknown>;
 
 onmessage = ({ data }: MessageEvent<ToWorker>) => {
   if ('wasmUrl' in data) {
-    rules = loadModule<DocumentRules>(data.wasmUrl ?? new URL('./leasehold-documents.wasm', import.meta.url), FINGERPRINT);
-    before = rules.catch((error) => send({ broken: String(error) }));
+    rules = load(data.wasmUrl ?? new URL('./leasehold-documents.wasm', import.meta.url));
+    before = rules.catch(fail);
     return;
   }
-  before = before.then(() => handle(data)).catch((error) => send({ broken: String(error) }));
+  before = before.then(() => handle(data)).catch(fail);
 };
+
+async function load(url: string | URL): Promise<DocumentRules> {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url} answered ${response.status}: say where it is with init({ wasmUrl })`);
+  const { instance } = await WebAssembly.instantiate(await response.arrayBuffer());
+  return rulesOf(instance.exports as unknown as Exports, FINGERPRINT);
+}
 
 async function handle(message: Exclude<ToWorker, { wasmUrl: unknown }>): Promise<void> {
   const { document } = message;
@@ -30,9 +38,6 @@ async function handle(message: Exclude<ToWorker, { wasmUrl: unknown }>): Promise
   if ('token' in message) return engine?.takeToken(message.token);
   const { call, method, argument } = message;
   // Not awaited: a call may take as long as another user does.
-  void Promise.resolve(engine?.[method](argument as never)).then(
-    (value) => send({ document, call, value }),
-    (error) => send({ broken: String(error) }),
-  );
+  void Promise.resolve(engine?.[method](argument as never)).then((value) => send({ document, call, value }), fail);
   if (method === 'close') engines.delete(document);
 }

@@ -3,9 +3,9 @@
 
 import { FINGERPRINT, type Answer, type Requests } from './border.js';
 import { errorOf, unusable } from './error.js';
-import { bytesOf, textOf } from './text.js';
 
-interface Exports {
+/** What a module of the rules exports. */
+export interface Exports {
   readonly memory: WebAssembly.Memory;
   fingerprint?(): number;
   reserve(length: number): number;
@@ -52,23 +52,24 @@ export async function loadModule<Ask = Rules>(from: WasmSource, expected: number
   const code = await bytes(from);
   // At once, except in a page, which would stand still: a test that moves time must not be overtaken by a compiler.
   const module = typeof document === 'undefined' ? new WebAssembly.Module(code) : await WebAssembly.compile(code);
-  return rulesOf(new WebAssembly.Instance(module, {}).exports as unknown as Exports, expected) as Ask;
+  return rulesOf<Ask>(new WebAssembly.Instance(module, {}).exports as unknown as Exports, expected);
 }
 
 /** @internal The rules in these exports, if they are of this version. */
-export function rulesOf({ memory, fingerprint, reserve, call, answer }: Exports, expected = FINGERPRINT): Rules {
+export function rulesOf<Ask = Rules>({ memory, fingerprint, reserve, call, answer }: Exports, expected: number): Ask {
   const theirs = fingerprint?.();
   if (theirs === undefined || theirs >>> 0 !== expected) {
     throw new Error('leasehold.wasm is of another version: serve all files of one release');
   }
-  return (machine, name, fields, wall, monotonic) => {
+  const ask = (machine: number, name: string, fields: object, wall: number, monotonic: number) => {
     const encoded = encode(name, fields);
     // The memory may move whenever the module is called: its buffer is asked for afterwards.
     const at = reserve(encoded.length);
     new Uint8Array(memory.buffer, at, encoded.length).set(encoded);
     const length = call(machine, wall, monotonic);
-    return JSON.parse(textOf(new Uint8Array(memory.buffer, answer(), length)));
+    return JSON.parse(new TextDecoder().decode(new Uint8Array(memory.buffer, answer(), length)));
   };
+  return ask as Ask;
 }
 
 async function bytes(from: WasmSource): Promise<BufferSource> {
@@ -90,7 +91,7 @@ function encode(request: string, fields: object): number[] {
     else if (typeof value === 'boolean') into.push(value ? 2 : 1);
     else if (typeof value === 'number') into.push(3, ...new Uint8Array(new Float64Array([value]).buffer));
     else if (typeof value === 'string') {
-      const text = bytesOf(value);
+      const text = new TextEncoder().encode(value);
       into.push(4, ...new Uint8Array(new Uint32Array([text.length]).buffer));
       text.forEach((byte) => into.push(byte));
     } else into.push(5);

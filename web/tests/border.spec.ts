@@ -65,7 +65,7 @@ test('a module of another version is refused', async () => {
   const exports = await instance();
   expect(exports.fingerprint() >>> 0).toBe(FINGERPRINT);
   for (const fingerprint of [() => FINGERPRINT + 1, undefined]) {
-    expect(() => rulesOf({ ...exports, fingerprint })).toThrow(/another version.*one release/);
+    expect(() => rulesOf({ ...exports, fingerprint }, FINGERPRINT)).toThrow(/another version.*one release/);
   }
 });
 
@@ -83,7 +83,7 @@ test('one instance serves a thousand projects, each apart from the others', () =
  * days would grow. */
 test('a page that works for days needs no more memory than at first', { timeout: 60_000 }, async () => {
   const exports = await instance();
-  const rules = rulesOf(exports) as unknown as typeof ask;
+  const rules = rulesOf(exports, FINGERPRINT) as unknown as typeof ask;
   const size = (): number => exports.memory.buffer.byteLength;
   const work = (rounds: number) => {
     for (let round = 0; round < rounds; round += 1) {

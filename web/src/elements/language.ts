@@ -10,11 +10,9 @@ export function languageFor(tag: string): Language {
 
 /** The tag for times and numbers: the same one, if it is a tag of that language, with its region. */
 export function localeFor(tag: string): string {
-  const lang = languageFor(tag);
   try {
-    const [locale] = Intl.getCanonicalLocales(tag);
-    return locale && new RegExp(`^${lang}\\b`).test(locale) ? locale : lang;
+    return /^(en|ja)\b/i.test(tag) ? Intl.getCanonicalLocales(tag)[0]! : 'en';
   } catch {
-    return lang;
+    return languageFor(tag);
   }
 }

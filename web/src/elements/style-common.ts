@@ -33,9 +33,8 @@ svg{width:1.1em;height:1.1em;flex:none;fill:none;stroke:currentColor;stroke-widt
 [data-tone=good] svg{color:var(--autosave-good,var(--good))}
 [data-tone=warn] svg{color:var(--autosave-warn,var(--warn))}
 [data-tone=bad] svg{color:var(--autosave-bad,var(--bad))}
-[data-icon=busy] svg{animation:turn 1s linear infinite}
 @keyframes turn{to{transform:rotate(1turn)}}
-@media (prefers-reduced-motion:reduce){[data-icon=busy] svg{animation:none}}
+@media (prefers-reduced-motion:no-preference){[data-icon=busy] svg{animation:turn 1s linear infinite}}
 .line{display:flex;gap:var(--autosave-gap,.4em);align-items:start}
 .line svg{margin-block-start:.15em}
 .time{font-variant-numeric:tabular-nums;white-space:nowrap}
