@@ -3,6 +3,7 @@
 
 import { subscribeLockEvents, type Dialect } from '/demo/leasehold/index.js';
 import { entryOf, type Entry } from './entry.js';
+import { timeOfDay } from '../src/elements/format.js';
 import { currentLanguage, say } from './words.js';
 
 /** The dialects of the project lock, and the server's events. */
@@ -55,7 +56,8 @@ function draw({ at, name, summary, isBad, json }: Entry): HTMLElement {
   const make = <Tag extends keyof HTMLElementTagNameMap>(tag: Tag, text = '') => Object.assign(document.createElement(tag), { textContent: text });
   const item = make('li');
   item.className = isBad ? 'bad' : '';
-  const time = make('time', new Date(at).toLocaleTimeString(navigator.language.startsWith(currentLanguage()) ? navigator.language : currentLanguage()));
+  // As the elements write it.
+  const time = make('time', timeOfDay(at, currentLanguage()));
   time.dateTime = new Date(at).toISOString();
   const summaryNode = make('summary');
   summaryNode.append(time, make('b', name), make('span', summary));
