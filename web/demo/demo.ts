@@ -68,6 +68,7 @@ class Page {
       remove: (id) => change((board) => withoutScene(board, id)),
     });
     find('add').addEventListener('click', () => this.#add());
+    document.addEventListener('use-draft', (event) => this.#takeDraft(event as CustomEvent<{ text: string }>));
     find('draft-show').addEventListener('click', () => { find('draft-text').hidden = !find('draft-text').hidden; });
     find('draft-discard').addEventListener('click', () => void this.#discard());
     find<HTMLSelectElement>('dialect').addEventListener('change', ({ target }) => this.#feed.choose((target as HTMLSelectElement).value as Stream));
@@ -108,11 +109,18 @@ class Page {
     location.reload();
   }
 
-  #add(): void {
+  #add(title = say('new_title'), text = ''): void {
     const id = crypto.randomUUID();
-    this.#work.edit(withScene(this.#work.board, { id, title: say('new_title'), text: '' }));
+    this.#work.edit(withScene(this.#work.board, { id, title, text }));
     this.#draw();
     this.#editor.focus(id);
+  }
+
+  /** What the document lock has kept becomes a scene of its own: nothing is overwritten. */
+  #takeDraft(event: CustomEvent<{ text: string }>): void {
+    if (!this.#work.mayEdit) return;
+    event.preventDefault();
+    this.#add(say('draft_title'), event.detail.text);
   }
 
   async #discard(): Promise<void> {

@@ -126,8 +126,20 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
   check('a lock that is ended, a full disk and a cut socket: nothing is lost, and the user knows', async () => {
     const tab = await open();
     await until(tab, 'it edits', ({ edits }) => edits);
-    await press(tab, '#break-socket');
     await tab.run(() => { Object.assign(document.querySelector('#dialect')!, { value: 'documents' }).dispatchEvent(new Event('change')); }, null);
+    await type(tab, 'this was not saved in time');
+    await press(tab, '#break-lose');
+    const lost = await until(tab, 'the lock is lost', ({ edits, events }) => !edits && events.includes('DocumentUnlocked'));
+    expect(lost.document).toContain('Ben ended your lock: “to show what happens then”');
+    await press(tab, 'button[part~=edit]', 'document-lock');
+    await until(tab, 'it edits again', ({ edits }) => edits);
+    // The page did nothing with a draft that its user wanted to use.
+    await press(tab, 'button[part~=show]', 'document-lock');
+    await press(tab, 'button[part~=use]', 'document-lock');
+    const used = await tab.run(() => [...document.querySelectorAll('textarea')].at(-1)!.value, null);
+    expect(used).toContain('this was not saved in time');
+    expect((await shown(tab)).document).not.toContain('kept');
+    await press(tab, '#break-socket');
     await press(tab, '#break-full');
     await type(tab, 'there is no room for this');
     await until(tab, 'the disk is full', ({ indicator }) => indicator.includes('no space left'));
@@ -137,10 +149,6 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     // The lock was kept without events, by its heartbeat alone.
     expect((await shown(tab)).edits).toBe(true);
     await press(tab, '#break-socket');
-    await press(tab, '#break-lose');
-    await until(tab, 'the lock is lost', ({ edits, events }) => !edits && events.includes('DocumentUnlocked'));
-    await press(tab, 'button[part~=edit]', 'document-lock');
-    await until(tab, 'it edits again', ({ edits }) => edits);
   });
 
   check('without a heartbeat the tab stops by itself, and asleep it is replaced', async () => {
@@ -220,7 +228,7 @@ describe.skipIf(!canRun('chromium'))('how it looks', () => {
   });
 
   test('scenes are added, moved and deleted by the keyboard, which keeps its place; events are shown in each dialect', async () => {
-    const page = await open({});
+    const page = await open({ locale: 'en-US' });
     await edits(page);
     await page.getByRole('button', { name: 'Add a scene' }).press('Enter');
     await page.keyboard.type('The end');
@@ -235,6 +243,8 @@ describe.skipIf(!canRun('chromium'))('how it looks', () => {
       await page.getByLabel('Dialect of the events').selectOption(dialect!);
       await feed.getByText(event!, { exact: true }).first().waitFor();
     }
+    // Twelve hours stood beside the twenty-four of the elements.
+    expect(await feed.locator('time').first().innerText()).toMatch(/^\d\d:\d\d:\d\d$/);
     expect(await page.content()).not.toMatch(/lease_?id"?:/i);
     await shoot(page, 'events');
   });
