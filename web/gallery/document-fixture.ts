@@ -44,6 +44,7 @@ export const DOCUMENTS: Readonly<Record<string, DocumentState>> = {
   'asking': documentState({ ...HELD, pending: 'ask', asking: { endsAt: null } }),
   'asking: counting': documentState({ ...HELD, pending: 'ask', asking: { endsAt: AT + 9_000 } }),
   'taken over': documentState({ ...HELD, lost: lost('taken-over', 'Ben', 'closing time'), draft: DRAFT }),
+  'taken over, and free again': documentState({ lost: lost('taken-over', 'Ben', 'closing time') }),
   'handed over': documentState({ ...HELD, lost: lost('handed-over', 'Ben') }),
   'not found': documentState({ lost: lost('not-found'), draft: DRAFT }),
   'not the holder': documentState({ ...HELD, lost: lost('not-holder') }),

@@ -27,46 +27,39 @@ export function documentView(state: DocumentState, words: DocumentWords): Docume
 }
 
 function shown(state: DocumentState, words: DocumentWords): Partial<DocumentView> {
-  const { status, request, since, asking, problem } = state;
-  const detail = lossOf(state, words);
+  const { status, request, since, asking, holder, sameUser, leaving, mayTakeOver, problem } = state;
+  const loss = lossOf(state, words);
+  const failure = failureOf(state, words);
+  const name = holder?.name ?? '';
+  const mayLock = state.may !== 'read';
   switch (status) {
     case 'mine':
       if (request) return { icon: 'question', tone: 'warn', text: words.requested(request.by.name), endsAt: request.endsAt, actions: ['handOver', 'refuse'] };
-      return { icon: 'check', tone: 'good', text: words.mine, since, detail: trouble(state, words), actions: ['done'] };
+      return { icon: 'check', tone: 'good', text: words.mine, since, detail: failure, actions: ['done'] };
     case 'read-only':
-      if (asking) return { icon: 'question', text: words.asked(nameOf(state)), endsAt: asking.endsAt, actions: ['withdraw'] };
-      return heldView(state, words, detail);
-    case 'free': return { icon: detail ? 'warning' : 'dot', tone: detail ? 'warn' : 'plain', text: words.free, detail, actions: may(state) ? ['edit'] : [] };
-    case 'offline': return { icon: 'warning', tone: 'bad', text: words.offline, detail };
+      if (asking) return { icon: 'question', text: words.asked(name), endsAt: asking.endsAt, actions: ['withdraw'] };
+      return {
+        icon: 'lock', tone: 'warn', text: sameUser ? words.ownTab : words.holds(name), since,
+        detail: failure || loss || (leaving ? words.leaving : words.readonly),
+        actions: [...(mayLock && !sameUser ? ['ask'] as const : []), ...(mayTakeOver ? ['takeOver'] as const : [])],
+      };
+    case 'free': return { icon: loss ? 'warning' : 'dot', tone: loss ? 'warn' : 'plain', text: words.free, detail: loss, actions: mayLock ? ['edit'] : [] };
+    case 'offline': return { icon: 'warning', tone: 'bad', text: words.offline, detail: loss };
     case 'unavailable': return { icon: 'warning', tone: 'bad', text: words.unavailable, detail: problem?.text ?? '' };
     case 'connecting': return { text: words.connecting };
     default: return { icon: 'off', text: words.closed };
   }
 }
 
-/** Another page holds the lock. */
-function heldView(state: DocumentState, words: DocumentWords, loss: string): Partial<DocumentView> {
-  const { sameUser, since, leaving, mayTakeOver } = state;
-  const actions: DocumentAction[] = [...(may(state) && !sameUser ? ['ask'] as const : []), ...(mayTakeOver ? ['takeOver'] as const : [])];
-  const detail = trouble(state, words) || loss || (leaving ? words.leaving : words.readonly);
-  return { icon: 'lock', tone: 'warn', text: sameUser ? words.ownTab : words.holds(nameOf(state)), since, detail, actions };
-}
-
 /** Why the page has lost its lock: in the server's words, where it has given some. */
-function lossOf({ lost }: DocumentState, words: DocumentWords): string {
-  return lost ? lost.text || words.lost(lost.reason, lost.by ?? '', lost.note ?? '') : '';
+function lossOf({ status, lost }: DocumentState, words: DocumentWords): string {
+  // One who took over may have done so only to end the lock: while it is free, nobody has it.
+  const isEnded = status === 'free' && lost?.reason === 'taken-over';
+  return lost ? lost.text || words.lost(isEnded ? 'force-released' : lost.reason, lost.by ?? '', lost.note ?? '') : '';
 }
 
 /** What went wrong with the user's last action. That another page holds the lock is shown in any case. */
-function trouble({ problem }: DocumentState, words: DocumentWords): string {
+function failureOf({ problem }: DocumentState, words: DocumentWords): string {
   if (!problem || problem.code === 'held') return '';
   return problem.code === 'refused' ? words.refused : words.failed(problem.text);
-}
-
-function nameOf({ holder }: DocumentState): string {
-  return holder?.name ?? '';
-}
-
-function may({ may }: DocumentState): boolean {
-  return may !== 'read';
 }

@@ -28,6 +28,7 @@ test.each([
   ['held: a request was refused', 'Ben is editing', 'Your request was refused', 'ask'],
   ['asking', 'You have asked Ben', '', 'withdraw'],
   ['taken over', 'Ben is editing', 'Ben took over: “closing time”', 'ask'],
+  ['taken over, and free again', 'Nobody is editing', 'Ben ended your lock: “closing time”', 'edit'],
   ['not found', 'Nobody is editing', 'Your lock has ended', 'edit'],
   ['offline', 'Read-only: the server cannot be reached. Trying again…', 'The connection was lost for too long', ''],
 ])('%s', (name, ...expected) => {
