@@ -292,8 +292,6 @@ export function documentTests(kind: Kind): void {
     await a.away(page('elements.html'));
     await a.back();
     await begun(a);
-    // For a moment the page had its fence still, and could act before it had asked.
-    expect(await a.run(() => doc.fenceAtReturn, null)).toBe(null);
     await until(a, 'mine');
     const b = await stage.asBen();
     await a.front();

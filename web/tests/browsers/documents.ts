@@ -43,8 +43,6 @@ const app = {
   events: [] as DocumentEvent[],
   /** When the page last had a fence. */
   lastFenceAt: 0,
-  /** The fence at the moment when the page came back from the cache. */
-  fenceAtReturn: undefined as number | null | undefined,
   /** Locks whenever the document becomes free. */
   isEager: isEager ?? false,
 
@@ -103,7 +101,6 @@ app.lock.subscribe(() => {
   if (app.isEager && status === 'free') void app.lock.acquire();
 });
 subscribeDocumentEvents((event) => { app.events.push(event); });
-addEventListener('pageshow', ({ persisted }) => { if (persisted) app.fenceAtReturn = app.lock.fence; });
 if (isHasty) void app.lock.acquire();
 setInterval(() => { if (app.lock.fence !== null) app.lastFenceAt = Date.now(); }, 5);
 
