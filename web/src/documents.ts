@@ -406,8 +406,11 @@ class PageDocument implements DocumentLock {
     const { leaseId, next } = this.#lease ?? {};
     // A lock that was asked for may be there, although the answer is not.
     for (const lease_id of [leaseId, next]) {
+      if (!lease_id) continue;
       const body = JSON.stringify({ lease_id });
-      if (lease_id && !navigator.sendBeacon(url, body)) void fetch(url, { method: 'POST', body, keepalive: true, mode: 'no-cors' }).catch(() => {});
+      // Both: Firefox ends the process of a closed tab, and loses one of them now and then.
+      navigator.sendBeacon(url, body);
+      void fetch(url, { method: 'POST', body, keepalive: true, mode: 'no-cors' }).catch(() => {});
     }
     if (this.#engine.mine) this.#keepUnsaved();
     // At once: a page that comes back from the cache may act before the Worker has said anything.
