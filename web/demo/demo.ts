@@ -58,7 +58,7 @@ class Page {
     this.#trouble = new Trouble(find('faults'), {
       tab: TAB, other: this.#other.name,
       hasLock: () => this.#work.standing.document === 'mine',
-      endLock: () => endLock(this.#other, ROOM),
+      endLock: () => endLock(this.#other, ROOM, say('lose_reason')),
       fail: (why) => this.#complain(why),
     });
     const change = (make: (board: Storyboard) => Storyboard) => this.#work.edit(make(this.#work.board));

@@ -39,12 +39,12 @@ export function addressFor({ id }: User): string {
   return `/demo?user=${encodeURIComponent(id)}`;
 }
 
-/** Ends the lock that somebody holds on a document, as this user. */
-export async function endLock(user: User, room: string): Promise<void> {
+/** Ends the lock that somebody holds on a document, as this user and for this reason. */
+export async function endLock(user: User, room: string, reason: string): Promise<void> {
   const address = `/api/documents/${encodeURIComponent(room)}/lock`;
   const headers = { authorization: `Bearer ${user.token}`, 'content-type': 'application/json' };
   const { fence } = await (await fetch(address, { headers })).json() as { fence?: number };
-  const body = JSON.stringify({ fence, reason: 'to show what happens then' });
+  const body = JSON.stringify({ fence, reason });
   const response = await fetch(`${address}/force-release`, { method: 'POST', headers, body });
   if (!response.ok) throw new Error(((await response.json()) as { title?: string }).title ?? `HTTP ${response.status}`);
 }
