@@ -199,9 +199,10 @@ impl History {
         self.0.insert(self.0.len().saturating_sub(newer), generation);
     }
 
-    /// A generation was removed.
-    pub fn remove(&mut self, stamp: Stamp) {
-        self.0.retain(|generation| generation.stamp != stamp);
+    /// A generation was removed: answers how many bytes it had.
+    pub fn remove(&mut self, stamp: Stamp) -> u64 {
+        let removed = self.0.iter().position(|generation| generation.stamp == stamp);
+        removed.map_or(0, |at| self.0.remove(at).bytes)
     }
 
     /// The oldest one, unless it is the only one.

@@ -84,6 +84,9 @@ pub struct AutoSave {
     retry_at: Option<HolderTime>,
     error: Option<(ErrorCode, String)>,
     dropped: u32,
+    /// How many bytes are still to be freed before the next save, and whether that was done.
+    missing: u64,
+    made_room: bool,
     said_space: bool,
     saved_at: Option<StoreTime>,
     flushes: Vec<(CallId, u64)>,
@@ -148,6 +151,8 @@ impl AutoSave {
             retry_at: None,
             error: None,
             dropped: 0,
+            missing: 0,
+            made_room: false,
             said_space: false,
             saved_at: None,
             flushes: Vec::new(),
@@ -280,6 +285,9 @@ impl AutoSave {
         self.flight = Flight::None;
         match taken {
             Taken::Content { version, .. } if self.base.as_ref() == Some(&version) => self.is_saved(changes),
+            Taken::Content { bytes, free, .. } if self.lacks_room(bytes, free) => {
+                self.make_room(String::new(), now);
+            }
             Taken::Content { version, bytes, free } => {
                 self.warn_of_space(bytes, free);
                 let generation = Generation { stamp: self.history.next(now.wall), bytes };
@@ -295,7 +303,7 @@ impl AutoSave {
     /// What came of the save.
     pub fn handle_committed(&mut self, committed: Result<(), Failure>, now: Now) {
         let Flight::Committing { changes, version, generation } = self.flight.clone() else { return };
-        self.flight = Flight::None;
+        (self.flight, self.made_room) = (Flight::None, false);
         match committed {
             Ok(()) => {
                 self.base = Some(version);
@@ -332,15 +340,14 @@ impl AutoSave {
                     self.begin(Flight::MakingRoom(oldest), Effect::Remove(oldest));
                 }
             }
+            // The next holder finds it without its generation, and makes one.
+            (Flight::Keeping(_), Err(Failure::Lost)) => self.to_keep = None,
             (Flight::Keeping(_), Err(failure)) => {
                 self.to_keep = None;
                 self.notice(Notice::HistoryFailed { said: failure.said() });
             }
-            (Flight::Removing(stamp), Ok(())) => self.history.remove(stamp),
-            (Flight::MakingRoom(stamp), Ok(())) => {
-                self.history.remove(stamp);
-                self.dropped = self.dropped.saturating_add(1);
-            }
+            (Flight::Removing(stamp), Ok(())) => drop(self.history.remove(stamp)),
+            (Flight::MakingRoom(stamp), Ok(())) => self.room_is_made(stamp, now),
             (Flight::MakingRoom(_), Err(failure)) => match self.to_keep.take() {
                 Some(_) => self.notice(Notice::HistoryFailed { said: failure.said() }),
                 None => self.fail(ErrorCode::NoSpace, failure.said(), now),
@@ -620,6 +627,24 @@ impl AutoSave {
         match self.history.droppable() {
             Some(oldest) => self.begin(Flight::MakingRoom(oldest), Effect::Remove(oldest)),
             None => self.fail(ErrorCode::NoSpace, said, now),
+        }
+    }
+
+    /// Whether a save would fail, as the browser knows beforehand, and old generations can help. They are counted and not
+    /// looked up again: the browser's figures lag behind, and no more than is needed may go.
+    fn lacks_room(&mut self, bytes: u64, free: Option<u64>) -> bool {
+        // The old version is there until the new one takes its place, and then the generation is written.
+        let needed = bytes.max(bytes.saturating_mul(2).saturating_sub(self.current_bytes));
+        self.missing = free.map_or(0, |free| needed.saturating_sub(free));
+        self.missing > 0 && !self.made_room && self.history.droppable().is_some()
+    }
+
+    fn room_is_made(&mut self, stamp: Stamp, now: Now) {
+        self.dropped = self.dropped.saturating_add(1);
+        self.missing = self.missing.saturating_sub(self.history.remove(stamp));
+        self.made_room = self.missing == 0 || self.history.droppable().is_none();
+        if !self.made_room {
+            self.make_room(String::new(), now);
         }
     }
 

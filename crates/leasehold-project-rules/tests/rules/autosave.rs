@@ -30,8 +30,11 @@ struct World {
     writes: u32,
     /// What the next writes come to, before all others succeed.
     faults: VecDeque<Option<Failure>>,
-    /// How many bytes fit, with everything that is there.
+    /// How many bytes fit, with everything that is there, and how many the autosave is told of.
     space: usize,
+    quota: Option<usize>,
+    /// How many writes there was no space for.
+    refused: u32,
     /// Whether the application takes what it is given.
     takes: bool,
     /// Whether replies are held back.
@@ -64,6 +67,8 @@ impl World {
             writes: 0,
             faults: VecDeque::new(),
             space: usize::MAX,
+            quota: None,
+            refused: 0,
             takes: true,
             stuck: false,
             held_back: None,
@@ -151,7 +156,7 @@ impl World {
                 let bytes = self.taken.len() as u64;
                 let taken = match self.memory.starts_with("cyclic") {
                     true => Taken::Failed { said: "cyclic".into() },
-                    false => Taken::Content { version: Version::new(&self.memory), bytes, free: None },
+                    false => Taken::Content { version: Version::new(&self.memory), bytes, free: self.free() },
                 };
                 self.autosave.handle_taken(taken, now);
             }
@@ -206,12 +211,22 @@ impl World {
 
     fn write(&mut self, bytes: usize) -> Result<(), Failure> {
         self.writes += 1;
-        let used = self.history.values().chain(&self.current).map(String::len).sum::<usize>();
         match self.faults.pop_front().flatten() {
             Some(fault) => Err(fault),
-            None if used + bytes > self.space => Err(Failure::NoSpace { said: "the disk is full".into() }),
+            None if self.used() + bytes > self.space => {
+                self.refused += 1;
+                Err(Failure::NoSpace { said: "the disk is full".into() })
+            }
             None => Ok(()),
         }
+    }
+
+    fn used(&self) -> usize {
+        self.history.values().chain(&self.current).map(String::len).sum()
+    }
+
+    fn free(&self) -> Option<u64> {
+        self.quota.map(|quota| quota.saturating_sub(self.used()) as u64)
     }
 
     fn listing(&self) -> Listing {
@@ -420,6 +435,61 @@ fn s6_1_without_space_old_history_is_dropped_and_the_user_told() {
     });
     assert!(dropped.is_some_and(|count| count > 0), "{:?}", world.notices);
     assert_eq!(world.texts().last(), Some(&"version 5"));
+}
+
+/// A browser knew that there was no space, and was not asked: the save was written, failed, and only then history was dropped.
+#[test]
+fn s6_1_a_quota_that_is_known_drops_history_before_the_save_and_no_more_than_is_needed() {
+    let mut world = World::new(Options::default());
+    for number in 0..5 {
+        world.edit(&format!("version {number}"));
+        assert!(world.flush());
+    }
+    // Of 60 bytes, 54 are used: one generation has to go for a version of 9, four for one of 24 and its generation.
+    (world.space, world.quota) = (60, Some(60));
+    world.edit("version 5");
+    assert!(world.flush());
+    assert_eq!((world.refused, world.texts().len()), (0, 5), "{:?}", world.texts());
+    world.edit("version 6, quite larger.");
+    assert!(world.flush());
+    assert_eq!(world.saved(), "version 6, quite larger.");
+    let dropped = world.notices.iter().filter_map(|notice| match notice {
+        Notice::HistoryDropped { generations } => Some(*generations),
+        _ => None,
+    });
+    assert_eq!((world.refused, dropped.collect::<Vec<_>>()), (0, vec![1, 4]));
+    assert_eq!(world.texts(), ["version 5", "version 6, quite larger."]);
+}
+
+/// A browser that always says that nothing is left, and lets everything be written, must not cost the whole history.
+#[test]
+fn a_wrong_quota_costs_a_generation_a_save_and_not_the_history() {
+    let mut world = World::new(Options::default());
+    for number in 0..5 {
+        world.edit(&format!("version {number}"));
+        assert!(world.flush());
+    }
+    world.quota = Some(0);
+    for number in 5..8 {
+        world.edit(&format!("version {number}"));
+        assert!(world.flush());
+        assert_eq!(world.texts().len(), 5);
+    }
+    assert_eq!(world.saved(), "version 7");
+}
+
+/// The project was taken over between a save and its generation: the user was told that the version could not be kept,
+/// although the next holder keeps it.
+#[test]
+fn a_generation_that_the_next_holder_makes_is_no_failure() {
+    let mut world = World::new(Options::default());
+    world.edit("mine");
+    world.faults.extend([None, Some(Failure::Lost)]);
+    assert!(world.flush());
+    assert_eq!((world.saved(), world.texts().len(), world.notices.len()), ("mine", 0, 0));
+    world.lock(Lock::ReadOnly);
+    world.lock(Lock::Held);
+    assert_eq!(world.texts(), ["mine"]);
 }
 
 #[test]
