@@ -14,6 +14,8 @@ document.body.innerHTML = '<textarea id="editor"></textarea><p id="status"></p>'
 const [editor, status] = [document.querySelector('#editor'), document.querySelector('#status')];
 globalThis.page = {
   autosaves,
+  acknowledged: '',
+  made: (name) => name + ' ' + (name + ',').repeat(40_000),
   type(text) { editor.value = text; editor.oninput(); },
   state: () => status.textContent,
   text: () => editor.value,
@@ -32,6 +34,9 @@ const READS = "if (location.search === '?reads') throw new Error('this page only
 type Page = {
   autosaves: typeof import('../../src/autosave.js');
   autosave: import('../../src/autosave.js').AutoSave;
+  acknowledged: string;
+  /** A text of some 200 KB that shows whether it is whole. */
+  made(name: string): string;
   type(text: string): void;
   state(): string;
   text(): string;
@@ -130,37 +135,61 @@ test.skipIf(!isInstalled('firefox'))('a private window says that nothing can be 
   }
 });
 
-test.skipIf(!isInstalled('chromium'))('a renderer that is killed in a save leaves whole files', async () => {
+test.skipIf(!isInstalled('chromium'))('a renderer that is killed in a save leaves whole files, and what was acknowledged', async () => {
   const server = await serveGuide(LINES, BEFORE + READS, AFTER);
   const browser = await start('chromium');
   try {
-    const open = async () => {
+    const reader = await browser.open(server.page('killed', 'index.html?reads'));
+    await reader.run(() => {
+      new BroadcastChannel('acknowledged').onmessage = ({ data }) => { globalThis.page.acknowledged = data; };
+    }, null);
+    let inTheMiddle = 0;
+    for (let crash = 0; crash < CRASHES; crash += 1) {
       const tab = await browser.open(server.page('killed', 'index.html'));
       await until(tab, 'ready');
-      return tab;
-    };
-    const reader = await browser.open(server.page('killed', 'index.html?reads'));
-    for (let crash = 0; crash < CRASHES; crash += 1) {
-      const tab = await open();
-      // Until the first save has found its way, every crash is the same.
-      await tab.run(() => globalThis.page.autosave.flushNow(), null);
-      tab.run(async () => {
+      const saving = tab.run(async (crash) => {
+        const acknowledged = new BroadcastChannel('acknowledged');
         for (let number = 0; ; number += 1) {
-          globalThis.page.type(`${number} ${'x'.repeat(200_000)}`);
+          const name = `${crash}.${number}`;
+          globalThis.page.type(globalThis.page.made(name));
           await globalThis.page.autosave.flushNow();
+          if (globalThis.page.autosave.snapshot().isDirty) throw new Error(JSON.stringify(globalThis.page.autosave.snapshot()));
+          acknowledged.postMessage(name);
         }
-      }, null).catch(() => {});
-      await new Promise((resolve) => setTimeout(resolve, 20 + (crash * 37) % 211));
+      }, crash);
+      let failure: unknown;
+      let isKilled = false;
+      saving.catch((error) => { if (!isKilled) failure = error; });
+      // Until the first save has found its way, every crash is the same.
+      await reader.run(async (crash) => {
+        while (!globalThis.page.acknowledged.startsWith(`${crash}.`)) await new Promise((resolve) => { setTimeout(resolve, 5); });
+      }, crash);
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 200));
+      isKilled = true;
       await tab.crash();
-      const texts = await reader.run(async () => {
-        const { listHistory } = globalThis.page.autosaves;
-        const names = (await listHistory()).map(({ ts }) => `history/${ts.replaceAll(':', '-')}.json`);
-        const read = (name: string) => globalThis.page.file(name).catch(() => '{"text":"0 "}');
-        return Promise.all(['current.json', ...names].map(async (name) => JSON.parse(await read(name)).text as string));
+      const { acknowledged, current, names, broken } = await reader.run(async () => {
+        const { page } = globalThis;
+        const { listHistory } = page.autosaves;
+        const files = (await listHistory()).map(({ ts }) => `history/${ts.replaceAll(':', '-')}.json`);
+        const read = async (file: string) => {
+          const { text } = JSON.parse(await page.file(file)) as { text: string };
+          const name = text.slice(0, text.indexOf(' '));
+          return { name, isWhole: text === page.made(name) };
+        };
+        const [current, ...history] = await Promise.all(['current.json', ...files].map(read));
+        const broken = [current!, ...history].filter(({ isWhole }) => !isWhole).map(({ name }) => name);
+        return { acknowledged: page.acknowledged, current: current!.name, names: history.map(({ name }) => name), broken };
       }, null);
-      expect(texts.length).toBeGreaterThan(0);
-      for (const text of texts) expect([0, 200_000]).toContain(text.length - text.indexOf(' ') - 1);
+      expect(failure).toBeUndefined();
+      expect(broken).toEqual([]);
+      // The save after the acknowledged one may have been made, too.
+      const [at, last] = [current, acknowledged].map((name) => Number(name.split('.')[1]));
+      expect(current.split('.')[0]).toBe(String(crash));
+      expect([last, last! + 1]).toContain(at);
+      if (at !== last || names[0] !== current) inTheMiddle += 1;
     }
+    console.log(`${CRASHES} renderers were killed, ${inTheMiddle} of them between a save and its version`);
+    expect(inTheMiddle).toBeGreaterThan(0);
   } finally {
     await browser.close();
     await server.remove();

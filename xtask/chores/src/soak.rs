@@ -36,8 +36,11 @@ pub struct Options {
     /// Only three tabs of the guide's page in each browser, for five minutes; SEED=N in the environment repeats a run
     #[arg(long, conflicts_with_all = ["minutes", "browsers"])]
     work: bool,
-    /// Only small changes to the rules, as `cargo xtask mutants` makes them; takes hours
+    /// Only renderers that are killed while an autosave saves: 1,000, or CRASHES=N in the environment
     #[arg(long, conflicts_with_all = ["minutes", "browsers", "work"])]
+    autosave: bool,
+    /// Only small changes to the rules, as `cargo xtask mutants` makes them; takes hours
+    #[arg(long, conflicts_with_all = ["minutes", "browsers", "work", "autosave"])]
     mutants: bool,
 }
 
@@ -45,6 +48,10 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     if options.browsers {
         return while_alive("the browsers", || web::soak(workspace)).map(|report| report.is_fine());
+    }
+    if options.autosave {
+        return while_alive("killed renderers", || web::soak_autosave(workspace))
+            .map(|report| report.is_fine());
     }
     if options.mutants {
         return mutants::run(workspace, &mutants::Options::default());

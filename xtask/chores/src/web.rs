@@ -67,7 +67,7 @@ pub fn soak(workspace: &Workspace) -> Result<Report> {
         ("FIREFOX_ROUNDS", "10000"),
         ("PATIENT_ROUNDS", "300"),
         ("DEATHS", "200"),
-        ("CRASHES", "1000"),
+        CRASHES,
         ("DOCUMENT_ROUNDS", "100"),
         WORK,
     ];
@@ -79,6 +79,15 @@ pub fn soak(workspace: &Workspace) -> Result<Report> {
 pub fn soak_work(workspace: &Workspace) -> Result<Report> {
     browsers(workspace, "tests/browsers/work.spec.ts", &[("SOAK", "1"), WORK])
 }
+
+/// Renderers that are killed in the middle of a save.
+pub fn soak_autosave(workspace: &Workspace) -> Result<Report> {
+    let crashes = std::env::var("CRASHES").unwrap_or_else(|_| CRASHES.1.into());
+    browsers(workspace, "tests/browsers/autosave.spec.ts", &[(CRASHES.0, &crashes)])
+}
+
+/// How many renderers are killed.
+const CRASHES: (&str, &str) = ("CRASHES", "1000");
 
 /// How long three tabs work.
 const WORK: (&str, &str) = ("WORK_SECONDS", "300");
