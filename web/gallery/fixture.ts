@@ -60,6 +60,7 @@ export const SNAPSHOTS: Readonly<Record<string, AutoSaveSnapshot>> = {
     { kind: 'saved', at: AT }, { notice: { number: 1, at: AT, kind: 'history-dropped', generations: 4 } },
   ),
   'notice: space low': snapshotOf({ kind: 'dirty' }, { notice: { number: 1, at: AT, kind: 'space-low', freeBytes: 4_200_000 } }),
+  'saved, with a draft': snapshotOf({ kind: 'saved', at: AT }, { hasDraft: true }),
   'notice: draft kept': snapshotOf({ kind: 'saved', at: AT }, { notice: { number: 1, at: AT, kind: 'draft-kept' } }),
 };
 

@@ -27,6 +27,14 @@ const options = {
   minify: true,
   legalComments: 'none',
 };
+/** Style sheets without the line breaks between their rules, which no minifier looks for in a string. */
+const styles = {
+  name: 'styles',
+  setup: ({ onLoad }) => onLoad({ filter: /style(-common)?\.ts$/ }, ({ path }) => (
+    { loader: 'ts', contents: readFileSync(path, 'utf8').replace(/([;{},])\n/g, '$1') }
+  )),
+};
+
 // What a page loads shares as few files as possible: each is compressed by itself. The lock on the calling thread, which few
 // pages load, has a copy of what the Worker has.
 await build({ ...options, entryPoints: ['src/index.ts', 'src/worker.ts'], external: ['./local.js'] });
@@ -42,7 +50,7 @@ await build({ ...options, entryPoints: ['src/documents-worker.ts'] });
 for (const name of ['document-lock', 'document-lock-define']) await build({ ...options, entryPoints: { [name]: `src/elements/${name}.ts` } });
 await build({ ...options, entryPoints: ['src/react.ts'], external: ['react', './documents.js'] });
 await build({ ...options, entryPoints: ['src/telemetry.ts'], external: ['./index.js'] });
-await build({ ...options, entryPoints: ['src/elements.ts', 'src/elements-define.ts'] });
+await build({ ...options, entryPoints: ['src/elements.ts', 'src/elements-define.ts'], plugins: [styles] });
 
 // Once more: terser finds 3 % that esbuild leaves, and a page loads it. No function here is used as a constructor, which is
 // all that `unsafe_arrows` and `unsafe_methods` could break.

@@ -11,9 +11,6 @@ import { HISTORY } from './style.js';
 /** More of a version is not shown: a browser takes seconds to lay out megabytes. */
 const PREVIEW_CHARACTERS = 50_000;
 
-/** What was restored comes into the history a moment after it was applied. */
-const HISTORY_MS = 1_000;
-
 /** What the panel is where it is not a dialog. */
 const GROUP = { role: 'group', 'aria-labelledby': 'title' };
 
@@ -176,7 +173,6 @@ export class AutoSaveHistoryElement extends AutoSaveElement {
     this.#say(done);
     await this.#list(true);
     this.#focus('undo');
-    this.later('list', HISTORY_MS, () => { if (this.#isShown && this.#page.kind === 'list') void this.#list(true); });
   }
 
   #fail(text: string): void {

@@ -46,7 +46,8 @@ export function viewOf(snapshot: AutoSaveSnapshot | null, words: Words, isSlow: 
     const text = words.requested(request.label ?? '', request.reason ?? '');
     return { ...PLAIN, icon: 'question', tone: 'warn', text, actions: ['handOver', 'refuse'] };
   }
-  return viewOfState(snapshot.state, snapshot, words, isSlow);
+  const view = viewOfState(snapshot.state, snapshot, words, isSlow);
+  return snapshot.hasDraft && !view.detail ? { ...view, detail: words.draft } : view;
 }
 
 function viewOfState(state: AutoSaveState, snapshot: AutoSaveSnapshot, words: Words, isSlow: boolean): View {

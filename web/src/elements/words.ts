@@ -26,6 +26,7 @@ export interface Words {
   readonly readonly: Readonly<Record<Exclude<AutoSaveReadonly['reason'], 'conflict'>, string>>;
   readonly free: string;
   readonly kept: string;
+  readonly draft: string;
   readonly editable: string;
   requested(tab: string, why: string): string;
   silence(seconds: number, means: 'grant' | 'refuse'): string;
@@ -111,6 +112,7 @@ const ENGLISH: Words = {
   },
   free: 'Read-only. The project is free now.',
   kept: 'Your changes stay in this tab.',
+  draft: 'There is a draft.',
   editable: 'You can edit again.',
   requested: (tab, why) => `${tab ? `Another tab (${tab})` : 'Another tab'} asks to edit${why && `: ${why}`}`,
   silence: (seconds, means) => `${means === 'grant' ? 'Handed over' : 'Refused'} in ${seconds} s without an answer.`,
@@ -213,6 +215,7 @@ const JAPANESE: Words = {
   },
   free: '閲覧専用：編集できるようになりました。',
   kept: '変更内容はこのタブに残っています。',
+  draft: '下書きがあります。',
   editable: '再び編集できます。',
   requested: (tab, why) => `別タブ${tab && `（${tab}）`}が編集を希望しています${why && `：${why}`}`,
   silence: (seconds, means) => `応答がない場合、${seconds}秒後に${means === 'grant' ? '引き渡します' : '拒否します'}。`,

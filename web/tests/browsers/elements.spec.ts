@@ -222,6 +222,18 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
     expect(heard).toEqual(['Saved']);
   });
 
+  check('a draft that waits is shown, in either language', async () => {
+    const seen = await tab.run(async () => {
+      await stage.show('autosave-indicator', 'saved, with a draft');
+      const english = stage.texts('[part=detail]')[0];
+      stage.element.setAttribute('lang', 'ja');
+      const japanese = stage.texts('[part=detail]')[0];
+      stage.become('saved');
+      return [english, japanese, stage.texts('[part=detail]')[0]];
+    }, null);
+    expect(seen).toEqual(['There is a draft.', '下書きがあります。', '']);
+  });
+
   check('read-only: try again and ask are passed on, once, and what came of them is told', async () => {
     const seen = await tab.run(async () => {
       await stage.show('autosave-indicator', 'readonly');
@@ -515,9 +527,10 @@ describe.each(['chromium', 'firefox'] as Kind[])('%s', (kind) => {
       go(true);
       await stage.settle();
       seen['late'] = texts('[role=status]').startsWith('Restored the version of');
-      // What was restored comes into the history a moment later: without this, the list called another version the current one.
+      // What was restored comes into the history when it is saved: without this, the list called another version the current one.
       stage.store.entries = stage.ENTRIES.slice(0, 2);
-      await stage.clock.advance(1_000);
+      stage.become(stage.snapshotOf({ kind: 'saved', at: stage.AT + 2 }, { savedAt: stage.AT + 2 }));
+      await stage.settle();
       seen['then'] = stage.texts('tbody tr').length;
       stage.find('tbody tr:nth-child(2) button').click();
       await stage.settle();
