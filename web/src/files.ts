@@ -4,7 +4,7 @@ import type { ProjectDraft, ProjectFile, ProjectFileCalls, ProjectFileOptions, S
 
 /** A call about the files of a project, as `postMessage` can send it. */
 export interface FileCall {
-  readonly name: 'read' | 'saw' | 'keep' | 'drafts' | 'discard';
+  readonly name: 'read' | 'saw' | 'keep' | 'drafts' | 'discard' | 'stage' | 'commit' | 'put';
   readonly project: SomeProject;
   readonly args: readonly unknown[];
 }

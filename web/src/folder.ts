@@ -5,7 +5,7 @@
 import { FILES, type RecordView, type StepView } from './border.js';
 import { versionOf, type Bytes } from './hash.js';
 import { printLock, readLock } from './lockfile.js';
-import { bytesOf, textOf } from './text.js';
+import { bytesOf, joined, textOf } from './text.js';
 import type { AccessHandle, Directory, FileHandle } from './ports.js';
 import type { ProjectDraft } from './types.js';
 import type { Request } from './wasm.js';
@@ -99,10 +99,9 @@ export class ProjectFolder implements Steps {
   async prepare(path: string, fence: number, data: Bytes, commit: () => Promise<unknown>): Promise<void> {
     const folder = await this.#open(true);
     const [names, name] = split(path);
-    const aside = `${SAVE}${fence}`;
+    const aside = SAVE + fence;
     try {
-      const target = await into(folder, names, true);
-      const file = await folder.getFileHandle(aside, { create: true });
+      const [target, file] = await Promise.all([into(folder, names, true), folder.getFileHandle(aside, { create: true })]);
       await fill(file, data);
       this.#swap = () => takePlace(folder, file, target, name);
       await commit();
@@ -140,22 +139,14 @@ export class ProjectFolder implements Steps {
   }
 
   async readGuard(): Promise<Reply> {
-    const { file, handle } = this.#theGuard();
-    if (!handle) return ['guardRead', { text: await (await file.getFile()).text() }];
-    const bytes = new Uint8Array(handle.getSize());
-    handle.read(bytes, { at: 0 });
-    return ['guardRead', { text: textOf(bytes, false) }];
+    const { file, handle } = this.#guard!;
+    return ['guardRead', { text: handle ? textOf(contentOf(handle), false) : await (await file.getFile()).text() }];
   }
 
   async writeGuard({ text }: { text: string }): Promise<void> {
-    const { file, handle } = this.#theGuard();
+    const { file, handle } = this.#guard!;
     if (handle) write(handle, bytesOf(text));
     else await fill(file, bytesOf(text));
-  }
-
-  #theGuard(): Guard {
-    if (!this.#guard) throw new Error('the guard was not taken');
-    return this.#guard;
   }
 
   async readLock(): Promise<Reply> {
@@ -182,13 +173,16 @@ export class ProjectFolder implements Steps {
   }
 
   async readVersion({ path }: { path: string }): Promise<Reply> {
-    const bytes = await this.read(path);
+    // Under the guard nobody else needs the file, and a handle reads it in a tenth of the time.
+    const file = this.#guard?.handle && await this.#file(path);
+    const handle = file && await openUnlessBusy(file);
+    const bytes = handle ? contentOf(handle) : await this.read(path);
+    handle?.close();
     return ['versionRead', { version: bytes ? await versionOf(bytes) : '' }];
   }
 
-  async save(): Promise<void> {
-    if (!this.#swap) throw new Error('no file was prepared');
-    await this.#swap();
+  save(): Promise<void> {
+    return this.#swap!();
   }
 
   removeLock(): Promise<void> {
@@ -202,7 +196,6 @@ export class ProjectFolder implements Steps {
   /** Whether the tab that opened the held file still has it open. */
   async probeHeld({ fence }: { fence: number }): Promise<Reply> {
     const file = await (await this.#open()).getFileHandle(held(fence));
-    if (!file.createSyncAccessHandle) return ['heldProbed', { held: 'unknown' }];
     const handle = await openUnlessBusy(file);
     handle?.close();
     return ['heldProbed', { held: handle ? 'free' : 'busy' }];
@@ -211,8 +204,7 @@ export class ProjectFolder implements Steps {
   async openHeld({ fence }: { fence: number }): Promise<void> {
     if (this.#held.has(fence)) return;
     const file = await (await this.#open()).getFileHandle(held(fence), { create: true });
-    if (!file.createSyncAccessHandle) throw new DOMException('no access handles', 'NotSupportedError');
-    this.#held.set(fence, await file.createSyncAccessHandle());
+    this.#held.set(fence, await file.createSyncAccessHandle!());
   }
 
   async closeHeld({ fence }: { fence: number }): Promise<void> {
@@ -230,7 +222,7 @@ export class ProjectFolder implements Steps {
   async keepDraft(path: string, base: string, data: Bytes, isText: boolean, now: number): Promise<void> {
     const folder = await this.#open(true);
     const about = JSON.stringify({ path, base, isText, size: data.length });
-    const whole = new Uint8Array(await new Blob([about, '\n', data]).arrayBuffer());
+    const whole = joined([bytesOf(`${about}\n`), data]);
     // The hash of the whole, and not of the content alone: two files may have the same.
     const name = `${FILES.draft}${now}.${(await versionOf(whole)).slice(0, 16)}`;
     await fill(await folder.getFileHandle(name, { create: true }), whole);
@@ -278,7 +270,7 @@ export class ProjectFolder implements Steps {
   /** Removes what dead tabs left: their held files, and the files that they were saving. */
   async sweepHeld({ keep }: { keep: number }): Promise<void> {
     const folder = await this.#open();
-    const keeps = [held(keep), `${SAVE}${keep}`];
+    const keeps = [held(keep), SAVE + keep];
     for await (const name of folder.keys?.() ?? []) {
       const isOurs = name.startsWith(FILES.held) || name.startsWith(SAVE);
       // A file that some tab has open cannot be removed.
@@ -297,13 +289,20 @@ function split(path: string): [names: string[], name: string] {
 }
 
 function held(fence: number): string {
-  return `${FILES.held}${fence}`;
+  return FILES.held + fence;
 }
 
 async function into(folder: Directory, names: readonly string[], create: boolean): Promise<Directory> {
   let at = folder;
   for (const name of names) at = await at.getDirectoryHandle(name, { create });
   return at;
+}
+
+/** The content of an open file. */
+function contentOf(handle: AccessHandle): Bytes {
+  const bytes = new Uint8Array(handle.getSize());
+  handle.read(bytes, { at: 0 });
+  return bytes;
 }
 
 /** Replaces the content of an open file. A write may take less than it is given: what is missing must not become zeros. */

@@ -5,7 +5,7 @@ import type { DialectsView } from './border.js';
 import { ASKED, checkData, claimOf, projectOf } from './arguments.js';
 import { errorOf, unusable } from './error.js';
 import { Listeners, log, ReadonlyListeners } from './event.js';
-import { fileCalls } from './files.js';
+import { fileCalls, type FileCall } from './files.js';
 import type { Method, ToHost, ToPage } from './remote.js';
 import type {
   Dialect, ProjectFileCommit, ProjectLock, ProjectLockAcquireOptions, ProjectLockEventListener, ProjectLockGrant,
@@ -36,7 +36,7 @@ interface Call {
 }
 
 interface Far {
-  postMessage(message: ToHost): void;
+  postMessage(message: ToHost, transfer?: Transferable[]): void;
   terminate?(): void;
 }
 
@@ -110,9 +110,13 @@ export async function commitProjectFile(commit: ProjectFileCommit): Promise<{ ve
   return callWith('commitProjectFile', commit);
 }
 
+/** @internal Makes a call about the files of a project. The buffers of `transfer` are the Worker's from then on. */
+export function files<T>(files: FileCall, transfer?: Transferable[]): Promise<T> {
+  return call('files', files, transfer);
+}
+
 /** The calls about the files of a project that need no lease. */
-export const { readProjectFile, keepProjectDraft, listProjectDrafts, discardProjectDraft } =
-  /* @__PURE__ */ fileCalls((files) => call('files', files));
+export const { readProjectFile, keepProjectDraft, listProjectDrafts, discardProjectDraft } = /* @__PURE__ */ fileCalls(files);
 
 /** Looks again whether the project is free, for a tab that is read-only. */
 export function refreshProjectLock(): Promise<void> {
@@ -170,12 +174,12 @@ async function callWith<T>(method: Method, options: { readonly lease: ProjectLoc
   return call(method, { ...options, lease: claimOf(options.lease) });
 }
 
-function call<T>(method: Method, options?: object): Promise<T> {
+function call<T>(method: Method, options?: object, transfer?: Transferable[]): Promise<T> {
   const number = ++lastCall;
   return new Promise<T>((resolve, reject) => {
     calls.set(number, { resolve, reject });
     try {
-      send({ call: number, method, options });
+      send({ call: number, method, options }, transfer);
     } catch (error) {
       calls.delete(number);
       const isArgument = (error as Error).name === 'DataCloneError';
@@ -186,7 +190,7 @@ function call<T>(method: Method, options?: object): Promise<T> {
   });
 }
 
-function send(message: ToHost): void {
+function send(message: ToHost, transfer?: Transferable[]): void {
   if (!far) {
     // In a Worker of the application there is no document.
     const base = globalThis.document?.baseURI ?? globalThis.location?.href;
@@ -196,7 +200,7 @@ function send(message: ToHost): void {
     if (!watched) watchThePage();
     if (globalThis.document?.visibilityState === 'hidden') far.postMessage({ call: 0, method: 'show', options: { hidden: true } });
   }
-  far.postMessage(message);
+  far.postMessage(message, transfer);
 }
 
 function start(): Far {

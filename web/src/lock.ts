@@ -9,7 +9,7 @@ import { errorOf, ProjectLockError, unsaved, unusable } from './error.js';
 import type { FileCall } from './files.js';
 import { ProjectFolder } from './folder.js';
 import { versionOf, type Bytes } from './hash.js';
-import { bytesOf, textOf } from './text.js';
+import { bytesOf, joined, textOf } from './text.js';
 import type { Channel, Clock, Directory, Locks } from './ports.js';
 import type {
   Operation, ProjectDraft, ProjectFile, ProjectFileCommit, ProjectLockAcquireOptions, ProjectLockGrant,
@@ -87,6 +87,7 @@ export class ProjectLocks {
   }
 
   async commitProjectFile(commit: ProjectFileCommit): Promise<{ version: string }> {
+    checkData(commit.data);
     return (await this.#machine(claimOf(commit.lease))).commit(commit);
   }
 
@@ -148,6 +149,17 @@ type Settled = ProjectLockLease | ProjectLockHolder | undefined;
 /** Calls that the rules answer later. */
 type CallName = 'acquire' | 'takeOver' | 'handover' | 'renew' | 'release' | 'look' | 'save';
 
+/** What is to be written, with its version. */
+interface Content {
+  readonly bytes: Bytes;
+  readonly version: string;
+  /** Whether a draft of it is given back as a text. */
+  readonly isText: boolean;
+}
+
+/** A commit; without `data` it is about what was staged. */
+type StagedCommit = Omit<ProjectFileCommit, 'data'> & { readonly data?: string | Uint8Array };
+
 /** Closes the machine of the rules when its object here was garbage-collected. */
 const forgotten = new FinalizationRegistry<() => void>((close) => close());
 
@@ -168,6 +180,7 @@ class Machine {
   readonly #webLocks = new Map<number, () => void>();
   /** Whether there was no storage, and another machine may find some. */
   readonly isPassing: boolean;
+  #staged: Content | undefined;
   #lastCall = 0;
   #stopTimer = () => {};
 
@@ -251,12 +264,11 @@ class Machine {
 
   /** Saves a file, if the lease is still valid and the file has the version that the save was made from. Otherwise what was to
    * be saved is kept as a draft. */
-  async commit({ lease, path, data, isText = typeof data === 'string', base, overwrite = false }: ProjectFileCommit): Promise<{ version: string }> {
-    checkData(data);
+  async commit({ lease, path, data, base, overwrite = false }: StagedCommit): Promise<{ version: string }> {
     const folder = this.#files('save');
     return folder.inTurn(async () => {
-      const bytes = bytesOf(data);
-      const version = await versionOf(bytes);
+      const content = await this.#content(data);
+      const { bytes, version } = content;
       const { base: from } = this.send('unsaved', { path, version });
       try {
         this.send('claim', { ...lease, path });
@@ -267,24 +279,45 @@ class Machine {
       } catch (cause) {
         const error = cause instanceof ProjectLockError || cause instanceof TypeError ? cause : errorOf(unsaved(path, cause));
         // Even one that may be tried again: the page may be reloaded before it is.
-        if (error instanceof ProjectLockError) await this.#keep(path, bytes, isText, from).catch(() => {});
+        if (error instanceof ProjectLockError) await this.#keep(path, content, from).catch(() => {});
         throw error;
       }
     });
   }
 
+  /** Takes over the text of a document, in parts: the next calls without `data` are about it. So it is sent and hashed once,
+   * whatever is written of it. */
+  async stage(parts: readonly Bytes[]): Promise<{ version: string; bytes: number }> {
+    const { bytes, version } = this.#staged = { ...await this.#content(joined(parts)), isText: true };
+    return { version, bytes: bytes.length };
+  }
+
+  async #content(data?: string | Uint8Array): Promise<Content> {
+    if (data === undefined) return this.#staged!;
+    const bytes = bytesOf(data);
+    return { bytes, version: await versionOf(bytes), isText: bytes !== data };
+  }
+
+  /** Replaces a file that nobody else replaces while this lease is valid: no guard is needed. */
+  async put(lease: ProjectFileCommit['lease'], path: string, data?: string | Uint8Array): Promise<void> {
+    const folder = this.#files('save');
+    await folder.inTurn(async () => {
+      this.send('claim', { ...lease, path });
+      await folder.prepare(path, lease.fence, (await this.#content(data)).bytes, () => folder.save());
+    });
+  }
+
   /** Keeps content as a draft. */
-  async keep(path: string, data: string | Uint8Array): Promise<void> {
+  async keep(path: string, data?: string | Uint8Array): Promise<void> {
     await this.#files().inTurn(async () => {
-      const bytes = bytesOf(data);
-      const version = await versionOf(bytes);
-      await this.#keep(path, bytes, bytes !== data, this.send('unsaved', { path, version }).base);
+      const content = await this.#content(data);
+      await this.#keep(path, content, this.send('unsaved', { path, version: content.version }).base);
     });
   }
 
   /** The same for content that was made from `base`: there is none if this tab has read or written this very content. */
-  async #keep(path: string, data: Bytes, isText: boolean, base?: string): Promise<void> {
-    if (base !== undefined && data.length > 0) await this.#files().keepDraft(path, base, data, isText, this.#clock.now());
+  async #keep(path: string, { bytes, isText }: Content, base?: string): Promise<void> {
+    if (base !== undefined && bytes.length > 0) await this.#files().keepDraft(path, base, bytes, isText, this.#clock.now());
   }
 
   async drafts(): Promise<ProjectDraft[]> {

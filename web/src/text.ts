@@ -11,3 +11,10 @@ export function bytesOf(data: string | Uint8Array): Bytes {
 export function textOf(bytes: Uint8Array, fatal = true): string {
   return new TextDecoder('utf-8', { fatal, ignoreBOM: true }).decode(bytes);
 }
+
+/** These bytes in one piece. */
+export function joined(parts: readonly Uint8Array[]): Bytes {
+  const bytes = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  parts.reduce((at, part) => (bytes.set(part, at), at + part.length), 0);
+  return bytes;
+}

@@ -177,8 +177,6 @@ export interface ProjectFileCommit {
   /** Below the folder of the project, for example `autosave/current.json`. */
   readonly path: string;
   readonly data: string | Uint8Array;
-  /** Whether `data`, given as bytes, is a text: a draft of it is given back as one. */
-  readonly isText?: boolean | undefined;
   /** The version that `data` was made from; null for no file. Left out, it is the version that this tab last read or wrote
    * under this path. */
   readonly base?: string | null | undefined;

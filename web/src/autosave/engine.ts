@@ -2,14 +2,16 @@
 // (crates/leasehold-project-rules/src/autosave). It must never decide when something is saved, kept or removed.
 
 import type { ProjectLockError } from '../error.js';
-import { versionOf, type Bytes } from '../hash.js';
+import { claimOf } from '../arguments.js';
+import type { FileCall } from '../files.js';
+import type { Bytes } from '../hash.js';
 import type { Clock, Directory } from '../ports.js';
 import { bytesOf, textOf } from '../text.js';
 import type {
-  ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockLease, SomeProject,
+  ProjectFile, ProjectLock, ProjectLockAcquireOptions, ProjectLockEvent, ProjectLockLease, SomeProject,
 } from '../types.js';
 import { CURRENT, HISTORY, INDEX, MAX_RETRIES, type Answer, type AutoSaveEffect, type AutoSaveView, type GenerationView, type NoticeView, type Requests } from './border.js';
-import { ASIDE, AutoSaveFolder, type ListedFile } from './folder.js';
+import { AutoSaveFolder, type ListedFile } from './folder.js';
 import { serialise } from './serialise.js';
 import type {
   AutoSaveHistoryEntry, AutoSaveNotice, AutoSaveReadonly, AutoSaveSnapshot, AutoSaveState, AutoSaveTakeOver,
@@ -45,7 +47,9 @@ export interface AutoSaveOptions<Document = unknown> {
 
 /** What an autosave runs on. */
 export interface Around {
-  readonly lock: Omit<ProjectLock, 'withProjectLock'>;
+  readonly lock: Omit<ProjectLock, 'withProjectLock'> & {
+    files(call: FileCall, transfer?: Transferable[]): Promise<unknown>;
+  };
   /** The top of the private files. */
   readonly folder: () => Promise<Directory>;
   readonly rules: () => Promise<AutoSaveRules>;
@@ -81,9 +85,8 @@ export class Engine<Document> {
   /** The document that was last looked at, and how often it was said to have changed. */
   #last: Document | undefined;
   #marks = 0;
-  /** What is being saved, and what was. */
-  #taken: Bytes = new Uint8Array();
-  #bytes: Bytes | null = null;
+  /** Whether what was staged is what was saved. */
+  #isStaged = false;
   /** The page may be gone soon: no turns are taken. */
   #isUrgent = false;
   #view: AutoSaveView | undefined;
@@ -184,8 +187,8 @@ export class Engine<Document> {
   async preview(ts: string): Promise<string | null> {
     const { generations } = await look(await this.#loaded(), this.#folder);
     const path = generations.find((generation) => generation.ts === ts)?.path;
-    const bytes = path ? await this.#folder.read(path) : null;
-    return bytes && textOf(bytes, false);
+    const { data } = await this.#read(path);
+    return data && textOf(data, false);
   }
 
   // --- the rules ---
@@ -258,7 +261,7 @@ export class Engine<Document> {
       case 'commit': return void this.#commit();
       case 'keep': return this.#step(this.#keep(effect.path));
       case 'remove': return this.#step(this.#folder.remove(effect.path));
-      case 'writeIndex': return this.#step(this.#write(INDEX, bytesOf(effect.text)));
+      case 'writeIndex': return this.#step(this.#put(INDEX, effect.text));
       case 'keepDraft': return this.#step(this.#keepDraft());
       case 'apply': return void this.#apply(effect.path);
       case 'release': return void this.#release();
@@ -280,22 +283,32 @@ export class Engine<Document> {
     this.#ask(() => this.#send(report, {}));
   }
 
-  /** The document, serialised. One that changes all the time is taken at once, in the end. */
-  async #serialised(): Promise<Bytes> {
+  /** The document, serialised in pieces. One that changes all the time is taken at once, in the end. */
+  async #serialised(): Promise<Bytes[]> {
     for (let tries = 0; tries < 3 && !this.#isUrgent; tries += 1) {
       const [marks, document] = [this.#marks, this.#getSB()];
       const made = await serialise(document, () => this.#isUrgent || this.#marks !== marks || this.#getSB() !== document);
       if (made) return made;
     }
-    return bytesOf(JSON.stringify(this.#getSB()));
+    return [bytesOf(JSON.stringify(this.#getSB()))];
+  }
+
+  /** Gives the document to the lock: what is saved, kept or made a draft of next is this. */
+  async #stage(): Promise<Pick<Requests['taken'], 'version' | 'bytes'>> {
+    this.#isStaged = false;
+    const pieces = await this.#serialised();
+    return this.#files('stage', [pieces], pieces.map(({ buffer }) => buffer));
+  }
+
+  #files<T>(name: FileCall['name'], args: readonly unknown[], transfer?: Transferable[]): Promise<T> {
+    return this.#around.lock.files({ name, project: this.#project, args }, transfer) as Promise<T>;
   }
 
   async #take(): Promise<void> {
     let taken: Requests['taken'];
     try {
-      const bytes = this.#taken = await this.#serialised();
-      const [version, free] = await Promise.all([versionOf(bytes), freeSpace()]);
-      [this.#bytes, taken] = [bytes, { version, bytes: bytes.length, free }];
+      const [staged, free] = await Promise.all([this.#stage(), freeSpace()]);
+      taken = { ...staged, free };
     } catch (error) {
       return this.#send('notTaken', { said: String(error) });
     }
@@ -305,7 +318,8 @@ export class Engine<Document> {
   async #commit(): Promise<void> {
     try {
       if (!this.#lease) return this.#send('notCommitted', { failure: 'lost', said: '' });
-      await this.#around.lock.commitProjectFile({ lease: this.#lease, path: CURRENT, data: this.#taken, isText: true });
+      await this.#files('commit', [{ lease: claimOf(this.#lease), path: CURRENT }]);
+      this.#isStaged = true;
     } catch (error) {
       return this.#send('notCommitted', failureOf(error));
     }
@@ -313,7 +327,8 @@ export class Engine<Document> {
   }
 
   async #keepDraft(): Promise<void> {
-    await this.#around.lock.keepProjectDraft({ ...this.#project, path: CURRENT, data: textOf(await this.#serialised()) });
+    await this.#stage();
+    await this.#files('keep', [CURRENT]);
     this.#change({ hasDraft: true });
   }
 
@@ -337,37 +352,38 @@ export class Engine<Document> {
     return [data, version];
   }
 
-  async #readText(path: string): Promise<string | null> {
-    const bytes = await this.#folder.read(path);
-    return bytes && textOf(bytes);
+  /** What is in a file. */
+  async #read(path?: string): Promise<ProjectFile<Bytes>> {
+    return path ? this.#files('read', [path, 'bytes']) : { data: null, version: null };
   }
 
-  /** Writes a file that no other tab writes; through the lock, where pages cannot write files. */
-  async #write(path: string, data: Bytes): Promise<void> {
-    if (await this.#folder.write(path, data)) return;
-    if (this.#lease) await this.#around.lock.commitProjectFile({ lease: this.#lease, path, data, overwrite: true });
+  async #readText(path: string): Promise<string | null> {
+    const { data } = await this.#read(path);
+    return data && textOf(data);
+  }
+
+  /** Replaces a file that only the holder writes: with what was staged, if there is no data. */
+  async #put(path: string, data?: string | Bytes): Promise<void> {
+    if (!this.#lease) throw LOST;
+    await this.#files('put', [claimOf(this.#lease), path, data]);
   }
 
   /** Makes a generation of what was just saved, or of what was found. */
   async #keep(path: string): Promise<void> {
-    const bytes = this.#bytes ?? await this.#folder.read(CURRENT);
-    this.#bytes = null;
-    if (bytes) await this.#write(path, bytes);
+    const found = this.#isStaged ? undefined : (await this.#read(CURRENT)).data;
+    if (found !== null) await this.#put(path, found);
   }
 
   async #list(): Promise<void> {
     let listed: Requests['listed'];
     try {
-      this.#bytes = null;
-      const { files, generations, left } = await look(await this.#loaded(), this.#folder);
-      await Promise.all(left.map((path) => this.#folder.remove(path).catch(() => {})));
-      const read = async (path?: string) => {
-        const bytes = path ? await this.#folder.read(path) : null;
-        return bytes ? [await versionOf(bytes), bytes.length] as const : ['', 0] as const;
-      };
-      const [[current, currentBytes], [newest]] = await Promise.all([read(CURRENT), read(generations[0]?.path)]);
+      this.#isStaged = false;
+      const { files, generations } = await look(await this.#loaded(), this.#folder);
+      const [current, newest] = await Promise.all([this.#read(CURRENT), this.#read(generations[0]?.path)]);
       const index = await this.#readText(INDEX).catch(() => null);
-      listed = { current, currentBytes, files, newest, index: index ?? undefined };
+      listed = {
+        current: current.version ?? '', currentBytes: current.data?.length ?? 0, files, newest: newest.version ?? '', index: index ?? undefined,
+      };
     } catch (error) {
       return this.#send('notListed', { said: String(error) });
     }
@@ -533,14 +549,12 @@ type NewNotice = AutoSaveNotice extends infer One ? One extends AutoSaveNotice ?
 
 /** What is in the folder: the current version, the generations, the newest first, and the lines of which the rules made them. */
 export async function look(rules: AutoSaveRules, folder: AutoSaveFolder): Promise<{
-  current: ListedFile | undefined; generations: readonly GenerationView[]; files: string; left: string[];
+  current: ListedFile | undefined; generations: readonly GenerationView[]; files: string;
 }> {
   const [all, history] = await Promise.all([folder.list(CURRENT.slice(0, CURRENT.indexOf('/'))), folder.list(HISTORY)]);
   const files = history.map(({ name, bytes }) => `${bytes} ${name}`).join('\n');
   const { generations = [] } = rules(0, 'generations', { files }, 0, 0);
-  // What a tab that died was writing.
-  const left = history.filter(({ name }) => name.endsWith(ASIDE)).map(({ name }) => `${HISTORY}/${name}`);
-  return { current: all.find(({ name }) => CURRENT.endsWith(`/${name}`)), generations, files, left };
+  return { current: all.find(({ name }) => CURRENT.endsWith(`/${name}`)), generations, files };
 }
 
 /** How many more bytes this site may write, as far as the browser tells. */
@@ -553,6 +567,9 @@ async function freeSpace(): Promise<number | undefined> {
 function isUnusable(error: unknown): error is ProjectLockError {
   return (error as ProjectLockError)?.code === 'fallback-open-failed' && !(error as ProjectLockError).retryable;
 }
+
+/** The project became another's before this could be written. */
+const LOST = { operation: 'save', code: 'lease-mismatch' };
 
 function failureOf(error: unknown): { failure: string; said: string } {
   const { code, cause, operation } = error as Partial<ProjectLockError>;

@@ -1,12 +1,15 @@
 // Serialises a document in short turns, so that typing is not held up: the text of `JSON.stringify` in UTF-8, made of the texts
-// of its parts. Each turn encodes what it made: all at once, a megabyte would hold the page up longer than everything else. It
+// of its parts. It is encoded piece by piece: all at once, a megabyte would hold the page up longer than everything else. It
 // gives up when the document changes meanwhile; what was made until then would be a mixture.
 
 import type { Bytes } from '../hash.js';
 import { bytesOf } from '../text.js';
 
 /** How long one turn takes, in milliseconds. */
-const TURN = 2;
+const TURN = 1;
+
+/** How many characters are encoded at once. Larger pieces take several times as long: their memory is new each time. */
+const PIECE = 1 << 15;
 
 /** Parts of objects and arrays are taken one by one down to this depth. */
 const DEPTH = 4;
@@ -17,36 +20,30 @@ const SMALL = 40;
 /** What lets the page do something else. */
 export type Pause = () => Promise<void>;
 
-/** Serialises a document; null if `hasChanged` says so on the way. Throws what `JSON.stringify` throws. */
+/** Serialises a document, into pieces of its text; null if `hasChanged` says so on the way. Throws what `JSON.stringify` throws. */
 export async function serialise(
   document: unknown, hasChanged: () => boolean, pause: Pause = nextTurn, now: () => number = () => performance.now(),
-): Promise<Bytes | null> {
-  const turns: Bytes[] = [];
-  let [parts, began]: [string[], number] = [[], now()];
-  const endTurn = () => {
-    turns.push(bytesOf(parts.join('')));
-    parts = [];
-  };
+): Promise<Bytes[] | null> {
+  const pieces: Bytes[] = [];
+  let [text, began] = ['', now()];
   for (const part of partsOf(document, DEPTH)) {
-    parts.push(part);
+    text += part;
+    if (text.length > PIECE) {
+      pieces.push(bytesOf(text));
+      text = '';
+    }
     if (now() - began < TURN) continue;
-    endTurn();
     await pause();
     if (hasChanged()) return null;
     began = now();
   }
-  endTurn();
-  return joined(turns);
-}
-
-function joined(turns: readonly Bytes[]): Bytes {
-  const bytes = new Uint8Array(turns.reduce((length, turn) => length + turn.length, 0));
-  turns.reduce((at, turn) => (bytes.set(turn, at), at + turn.length), 0);
-  return bytes;
+  pieces.push(bytesOf(text));
+  return pieces;
 }
 
 /** The text in parts. Only plain objects and arrays are taken apart: what has a say in how it is written is written as a whole. */
 function* partsOf(value: unknown, depth: number): Generator<string, void> {
+  if (typeof value === 'string' && value.length > PIECE) return yield* partsOfText(value);
   if (depth === 0 || !isPlain(value) || roomAfter(value, SMALL) > 0) {
     const text = JSON.stringify(value);
     // What JSON does not have: `undefined`, a function, a symbol.
@@ -66,6 +63,18 @@ function* partsOf(value: unknown, depth: number): Generator<string, void> {
   }
   yield before === ',' ? '' : before;
   yield isList ? ']' : '}';
+}
+
+/** A long text in parts. */
+function* partsOfText(text: string): Generator<string, void> {
+  yield '"';
+  for (let at = 0, end; at < text.length; at = end) {
+    end = at + PIECE;
+    // The halves of a character belong together: one alone is written in another way.
+    if (/[\uD800-\uDBFF]/.test(text[end - 1] ?? '')) end -= 1;
+    yield JSON.stringify(text.slice(at, end)).slice(1, -1);
+  }
+  yield '"';
 }
 
 /** What is left of this room when the value has taken its share. */

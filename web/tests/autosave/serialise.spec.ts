@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { serialise } from '../../src/autosave/serialise.js';
-import { textOf } from '../../src/text.js';
+import { joined, textOf } from '../../src/text.js';
 
 const never = () => false;
 
@@ -18,12 +18,13 @@ test.each([
   ['no prototype', Object.assign(Object.create(null), { own: 2 })],
   ['depth', { a: { b: { c: { d: { e: { f: [1, { g: 2 }] } } } } } }],
   ['many small ones', { list: Array.from({ length: 100 }, (_, at) => ({ at, of: [at, 'ü'] })), end: 'x'.repeat(30_000) }],
+  ['a long text', { text: `${'x'.repeat(32_767)}😀${'"ü'.repeat(40_000)}\ud83d`, end: ['😀'.repeat(50_000), `x${'😀'.repeat(50_000)}`] }],
   ['holes', { list: Object.assign([], { length: 3, 1: 'x' }) }],
   ['a text', 'x'], ['a number', 1], ['null', null], ['a list', [1, [2]]],
 ])('%s', async (_, value) => {
   const expected = JSON.stringify(value);
   const made = await Promise.all([serialise(value, never), serialise(value, never, async () => {}, counter(100))]);
-  expect(made.map((bytes) => textOf(bytes!))).toEqual([expected, expected]);
+  expect(made.map((pieces) => textOf(joined(pieces!)))).toEqual([expected, expected]);
 });
 
 test('what is nothing, or goes round in circles, throws', async () => {
@@ -36,7 +37,7 @@ test('it pauses when a turn was long enough, and gives up when the document has 
   const document = { pages: Array.from({ length: 50 }, (_, number) => ({ number })) };
   let pauses = 0;
   const pause = async () => { pauses += 1; };
-  expect(textOf((await serialise(document, never, pause, counter(1)))!)).toBe(JSON.stringify(document));
+  expect(textOf(joined((await serialise(document, never, pause, counter(1)))!))).toBe(JSON.stringify(document));
   expect(pauses).toBeGreaterThan(20);
   expect(await serialise(document, () => pauses > 30, pause, counter(1))).toBeNull();
 });
