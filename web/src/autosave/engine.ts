@@ -85,6 +85,8 @@ export class Engine<Document> {
   /** The document that was last looked at, and how often it was said to have changed. */
   #last: Document | undefined;
   #marks = 0;
+  /** The last version that came into the history, or is about to. */
+  #kept: Promise<unknown> | undefined;
   /** Whether what was staged is what was saved. */
   #isStaged = false;
   /** The page may be gone soon: no turns are taken. */
@@ -176,8 +178,10 @@ export class Engine<Document> {
   }
 
   async list(): Promise<AutoSaveHistoryEntry[]> {
-    const { current, generations } = await look(await this.#loaded(), this.#folder);
-    // The current version comes into the history a moment after it was saved: until then the newest one there is another.
+    const rules = await this.#loaded();
+    await this.#kept?.catch(() => {});
+    const { current, generations } = await look(rules, this.#folder);
+    // A tab that only reads may see the current version before it is in the history: the newest one there is another then.
     const size = current?.bytes ?? 0;
     return generations.map(({ ts, bytes }, at) => ({
       ts, bytes, difference: bytes - size, isCurrent: at === 0 && (!current || bytes === size),
@@ -259,7 +263,7 @@ export class Engine<Document> {
       case 'list': return void this.#list();
       case 'take': return void this.#take();
       case 'commit': return void this.#commit();
-      case 'keep': return this.#step(this.#keep(effect.path));
+      case 'keep': return this.#step(this.#kept = this.#keep(effect.path));
       case 'remove': return this.#step(this.#folder.remove(effect.path));
       case 'writeIndex': return this.#step(this.#put(INDEX, effect.text));
       case 'keepDraft': return this.#step(this.#keepDraft());

@@ -94,6 +94,18 @@ test('section 7: 21 saves drop the first', async () => {
   expect(index.generations).toHaveLength(20);
 });
 
+test('a history that is opened the moment something was saved has that version', async () => {
+  // A dialog that was opened within milliseconds of a save listed the folder before the version was written into it, and
+  // showed the version before as the newest one until it was opened again.
+  const app = await App.start();
+  await app.saves('one');
+  app.type('two');
+  let opened: ReturnType<AutoSave['history']['list']> | undefined;
+  app.autosave.subscribe(() => { if (app.state.kind === 'saved') opened ??= app.autosave.history.list(); });
+  await app.tab.run(app.autosave.flushNow());
+  expect((await app.tab.run(opened!)).map(({ isCurrent }) => isCurrent)).toEqual([true, false]);
+});
+
 test('unchanged content is not written again', async () => {
   const app = await App.start();
   await app.saves('same');
