@@ -176,8 +176,7 @@ export class ProjectFolder implements Steps {
     // Under the guard nobody else needs the file, and a handle reads it in a tenth of the time.
     const file = this.#guard?.handle && await this.#file(path);
     const handle = file && await openUnlessBusy(file);
-    const bytes = handle ? contentOf(handle) : await this.read(path);
-    handle?.close();
+    const bytes = handle ? closing(handle, contentOf) : await this.read(path);
     return ['versionRead', { version: bytes ? await versionOf(bytes) : '' }];
   }
 
@@ -319,9 +318,13 @@ function write(handle: AccessHandle, bytes: Bytes): void {
 /** Replaces the content of a file. */
 async function fill(file: FileHandle, bytes: Bytes): Promise<void> {
   if (!file.createSyncAccessHandle) return stream(file, bytes);
-  const handle = await file.createSyncAccessHandle();
+  closing(await file.createSyncAccessHandle(), (handle) => write(handle, bytes));
+}
+
+/** Works on an open file, and closes it whatever comes of that. */
+function closing<T>(handle: AccessHandle, work: (handle: AccessHandle) => T): T {
   try {
-    write(handle, bytes);
+    return work(handle);
   } finally {
     handle.close();
   }
@@ -360,13 +363,12 @@ async function remove(folder: Directory, name: string): Promise<void> {
 /** An exclusive handle, or null while another tab has one. */
 async function openUnlessBusy(file: FileHandle): Promise<AccessHandle | null> {
   try {
-    if (file.createSyncAccessHandle) return await file.createSyncAccessHandle();
+    return await file.createSyncAccessHandle!();
   } catch (error) {
     // Safari says InvalidStateError.
     if (['NoModificationAllowedError', 'InvalidStateError'].includes(nameOf(error) ?? '')) return null;
     throw error;
   }
-  throw new DOMException('there are no access handles here', 'NotSupportedError');
 }
 
 function nameOf(error: unknown): string | undefined {

@@ -268,12 +268,12 @@ class Machine {
     const folder = this.#files('save');
     return folder.inTurn(async () => {
       const content = await this.#content(data);
-      const { bytes, version } = content;
+      const { version } = content;
       const { base: from } = this.send('unsaved', { path, version });
       try {
         this.send('claim', { ...lease, path });
         const save = { ...lease, path, version, base: base === null ? '' : base, overwrite };
-        await folder.prepare(path, lease.fence, bytes, () => this.call('save', save));
+        await folder.prepare(path, lease.fence, content.bytes, () => this.call('save', save));
         await folder.dropDraft(path, from);
         return { version };
       } catch (cause) {

@@ -14,7 +14,7 @@ export function textOf(bytes: Uint8Array, fatal = true): string {
 
 /** These bytes in one piece. */
 export function joined(parts: readonly Uint8Array[]): Bytes {
-  const bytes = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  const bytes = new Uint8Array(parts.reduce((at, part) => at + part.length, 0));
   parts.reduce((at, part) => (bytes.set(part, at), at + part.length), 0);
   return bytes;
 }

@@ -352,8 +352,9 @@ export class Engine<Document> {
 
   /** The current version. What is saved from now on is made from it. */
   async #readCurrent(): Promise<[text: string | null, version: string | null]> {
-    const { data, version } = await this.#around.lock.readProjectFile(CURRENT, this.#project);
-    return [data, version];
+    // Also one that is no text is what the next save replaces.
+    const { data, version } = await this.#around.lock.readProjectFile(CURRENT, { ...this.#project, as: 'bytes' });
+    return [data && textOf(data), version];
   }
 
   /** What is in a file. */

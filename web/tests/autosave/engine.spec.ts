@@ -106,6 +106,33 @@ test('a history that is opened the moment something was saved has that version',
   expect((await app.tab.run(opened!)).map(({ isCurrent }) => isCurrent)).toEqual([true, false]);
 });
 
+test('a current.json of another program that is no text is kept as a version, and saving goes on', async () => {
+  // A program had left a file that is no UTF-8. It could not be read as a text, so that no save was made from it: each was
+  // refused because there was a newer version, and a reload did not help.
+  const tab = new Tab({});
+  const folder = await (await tab.folder.getDirectoryHandle('project', { create: true })).getDirectoryHandle('autosave', { create: true });
+  const handle = await (await folder.getFileHandle('current.json', { create: true })).createSyncAccessHandle!();
+  handle.write(new Uint8Array([0xff, 0xfe, 0x7b]));
+  handle.close();
+  const app = await App.start({ tab });
+  await app.saves('mine');
+  expect([app.saved(), app.state.kind]).toEqual(['mine', 'saved']);
+  expect((await app.tab.run(app.autosave.history.list())).map(({ bytes }) => bytes)).toEqual([15, 3]);
+});
+
+test('a current.json that could not be read once is not locked for the next save', async () => {
+  // A save compares the version of the file that it replaces. When that read failed, the file stayed open, and no later save
+  // could take its place.
+  const app = await App.start();
+  await app.saves('one');
+  app.tab.opfs.fail({ operation: 'read', path: CURRENT, error: 'UnknownError' });
+  app.type('two');
+  await app.pass(2_200);
+  expect(app.state).toMatchObject({ kind: 'retrying', attempt: 1 });
+  await app.pass(500);
+  expect([app.saved(), app.state.kind]).toEqual(['two', 'saved']);
+});
+
 test('unchanged content is not written again', async () => {
   const app = await App.start();
   await app.saves('same');
