@@ -328,6 +328,8 @@ export class Engine<Document> {
       return this.#send('notCommitted', failureOf(error));
     }
     this.#send('committed', {});
+    // The application may have offered and discarded it since.
+    if (this.#snapshot.hasDraft) void this.#lookForDrafts();
   }
 
   async #keepDraft(): Promise<void> {
@@ -393,6 +395,10 @@ export class Engine<Document> {
       return this.#send('notListed', { said: String(error) });
     }
     this.#send('listed', listed);
+    void this.#lookForDrafts();
+  }
+
+  async #lookForDrafts(): Promise<void> {
     const drafts = await this.#around.lock.listProjectDrafts(this.#project).catch(() => []);
     this.#change({ hasDraft: drafts.some(({ path }) => path === CURRENT) });
   }

@@ -221,6 +221,12 @@ test('a tab that takes over loads what was saved, and its own work becomes a dra
   expect(JSON.parse(String(draft!.data))).toEqual({ text: 'mine' });
   await second.saves('mine again');
   expect(second.saved()).toBe('mine again');
+  expect(second.autosave.getSnapshot().hasDraft).toBe(true);
+  // The page offered the draft and discarded it, and the indicator went on to say that there was one.
+  await second.tab.run(second.tab.lock.discardProjectDraft(draft!));
+  await second.saves('and again');
+  await second.pass(100);
+  expect(second.autosave.getSnapshot().hasDraft).toBe(false);
   await first.pass(20_000);
   expect(first.state.kind).toBe('readonly');
 });
