@@ -29,7 +29,10 @@ try {
   const page = await context.newPage();
   await page.goto(`http://localhost:${server.address().port}/`);
   const { one, ten, waits } = await page.evaluate(measure, { saves: SAVES, inputs: INPUTS });
-  const p95 = (times) => Number(times.sort((a, b) => a - b)[Math.ceil(times.length * 0.95) - 1].toFixed(1));
+  const of = (share) => (times) => Number(times.sort((a, b) => a - b)[Math.ceil(times.length * share) - 1].toFixed(1));
+  const [median, p95] = [of(0.5), of(0.95)];
+  const medians = [one, ten].map((runs) => `${median(runs.map(({ took }) => took))} ms, blocked ${median(runs.map(({ blocked }) => blocked))} ms`);
+  console.error(`medians: 1 MB ${medians[0]}; 10 MB ${medians[1]}`);
   console.log(JSON.stringify({
     save_1mb_p95_ms: p95(one.map(({ took }) => took)),
     main_thread_block_1mb_ms: p95(one.map(({ blocked }) => blocked)),
