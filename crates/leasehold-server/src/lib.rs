@@ -77,6 +77,7 @@ use surround::Surround;
 use telemetry::Collector;
 use tickets::Tickets;
 use views::ShownClock;
+use watchers::Watchers;
 
 /// Why a server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +110,7 @@ struct App {
     tickets: Tickets,
     rates: Rates,
     streams: Streams,
-    watchers: watchers::Watchers,
+    watchers: Watchers,
     /// The WebSocket door, if it is open.
     pusher: Option<Arc<Pusher>>,
     metrics: Metrics,
@@ -206,6 +207,7 @@ impl Server {
         let pusher = config.pusher.clone().filter(|_| doors == Doors::All);
         let app = Arc::new(App {
             pusher: pusher.map(|settings| Arc::new(Pusher::new(settings, nodes.clone(), tasks.clone()))),
+            watchers: Watchers::new(nodes.clone()),
             nodes,
             ready: Ready::default(),
             shown: ShownClock::new(store.as_ref()),
@@ -213,7 +215,6 @@ impl Server {
             tickets: Tickets::new(config.ticket_secret.clone().map_or_else(random_secret, Ok)?),
             rates: Rates::new(&config.limits),
             streams: Streams::new(&config.limits, &metrics),
-            watchers: watchers::Watchers::default(),
             api_page: openapi::page(&document),
             openapi: document.to_string(),
             store,
@@ -313,6 +314,7 @@ fn follow(app: &App, store: &Arc<dyn Store>, take_part: TakePart, tasks: &TaskTr
     let (metrics, stop) = (&app.metrics, &app.stop);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     tasks.spawn(take_part.run(store.clone(), clock.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn(app.watchers.clone().listen(stop.clone()));
     tasks.spawn(app.hub.clone().follow(store.clone(), metrics.clone(), stop.clone()));
     tasks.spawn(sweeper::run(store.clone(), clock, app.nodes.clone(), metrics.clone(), stop.clone()));
     if let Some(audit) = &app.audit {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::postgres_server::{self, Server as Database};
@@ -51,10 +51,34 @@ impl Answer {
 
 impl Node {
     fn start(url: &str, ttl: &str) -> Self {
+        Self::start_with(url, &["--ttl", ttl, "--heartbeat", "1s"])
+    }
+
+    /// A server with users: Anna and Ben, whose tokens and whose Pusher key are this server's own.
+    fn with_users(url: &str) -> Self {
+        Self::start_with(url, &["--dev"])
+    }
+
+    fn start_with(url: &str, args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let args = ["--ttl", ttl, "--heartbeat", "1s"];
-        let server = Server::of(&folder, Server::command(&folder, &args).env("LEASEHOLD_STORE", url));
+        let server = Server::of(&folder, Server::command(&folder, args).env("LEASEHOLD_STORE", url));
         Self { server, _folder: folder }
+    }
+
+    /// The header with which a user of [`Node::with_users`] calls.
+    fn bearer(&self, user: &str) -> String {
+        format!("Authorization: Bearer {}\r\n", self.server.token(user).unwrap())
+    }
+
+    fn call_as(&self, user: &str, method: &str, path: &str) -> Answer {
+        self.call(method, path, &self.bearer(user), "")
+    }
+
+    /// Who looks at a document, as this server shows it to Ben.
+    fn looking(&self, room: &str) -> Vec<String> {
+        let answer = self.call_as("user-b", "GET", &format!("/api/documents/{room}/presence")).json();
+        let people = answer["looking"].as_array().unwrap().iter();
+        people.map(|person| person["id"].as_str().unwrap().to_owned()).collect()
     }
 
     fn connect(&self) -> TcpStream {
@@ -108,23 +132,34 @@ impl Node {
 
     /// Watches a document.
     fn watch(&self, room: &str, after: Option<u64>) -> Watcher {
-        self.watch_at(&format!("/api/documents/{room}/events"), after)
+        self.watch_at(&format!("/api/documents/{room}/events"), &last(after))
     }
 
     /// Watches all documents.
     fn watch_all(&self, after: Option<u64>) -> Watcher {
-        self.watch_at("/api/events", after)
+        self.watch_at("/api/events", &last(after))
+    }
+
+    /// Watches a document as a user of [`Node::with_users`].
+    fn watch_as(&self, user: &str, room: &str) -> Watcher {
+        self.watch_at(&format!("/api/documents/{room}/events"), &self.bearer(user))
     }
 
     /// HTTP/1.0, so that what comes is not in chunks.
-    fn watch_at(&self, path: &str, after: Option<u64>) -> Watcher {
+    fn watch_at(&self, path: &str, headers: &str) -> Watcher {
         let mut stream = self.connect();
-        let last = after.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{last}\r\n").as_bytes()).unwrap();
+        stream
+            .write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n").as_bytes())
+            .unwrap();
         let (sender, heard) = channel();
         std::thread::spawn(move || read_events(stream, &sender));
         Watcher { heard }
     }
+}
+
+/// The header of a watcher that resumes.
+fn last(after: Option<u64>) -> String {
+    after.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default()
 }
 
 fn lock_of(room: &str) -> String {
@@ -194,6 +229,78 @@ fn read_events(stream: TcpStream, heard: &Sender<Heard>) {
                 return;
             }
         }
+    }
+}
+
+// --- pages with a WebSocket ---
+
+/// A page that speaks Pusher's protocol, as far as the tests need it.
+struct Page {
+    stream: TcpStream,
+    socket: String,
+}
+
+impl Page {
+    fn open(node: &Node) -> Self {
+        let mut stream = node.connect();
+        let key = node.server.pusher_key();
+        let upgrade = format!(
+            "GET /app/{key}?protocol=7 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        stream.write_all(upgrade.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        let mut page = Self { stream, socket: String::new() };
+        let hello = page.hears("pusher:connection_established");
+        hello["socket_id"].as_str().unwrap().clone_into(&mut page.socket);
+        page
+    }
+
+    /// Subscribes to a channel, which its server signs; answers what the server says about it.
+    fn subscribe(&mut self, node: &Node, user: &str, channel: &str) -> Value {
+        let body = json!({ "socket_id": self.socket, "channel_name": channel }).to_string();
+        let signed = node.call("POST", "/broadcasting/auth", &node.bearer(user), &body).json();
+        let mut data = json!({ "channel": channel });
+        for name in ["auth", "channel_data"] {
+            data[name] = signed[name].clone();
+        }
+        self.send(json!({ "event": "pusher:subscribe", "data": data }).to_string().as_bytes());
+        self.hears("pusher_internal:subscription_succeeded")
+    }
+
+    /// One text frame; its mask is zero, which leaves the text as it is.
+    fn send(&mut self, text: &[u8]) {
+        let length = u16::try_from(text.len()).unwrap().to_be_bytes();
+        assert!(text.len() > 125, "a longer text");
+        self.stream.write_all(&[&[0x81, 0x80 | 126][..], &length, &[0; 4], text].concat()).unwrap();
+    }
+
+    /// The next event, which has to be this one; answers its data.
+    fn hears(&mut self, event: &str) -> Value {
+        let message = self.message();
+        let name = message["event"].as_str().unwrap().trim_start_matches("App\\Events\\");
+        assert_eq!(name, event, "{message}");
+        serde_json::from_str(message["data"].as_str().unwrap()).unwrap()
+    }
+
+    fn message(&mut self) -> Value {
+        let mut head = [0; 2];
+        self.stream.read_exact(&mut head).unwrap();
+        let mut length = u64::from(head[1]);
+        if length == 126 {
+            let mut long = [0; 2];
+            self.stream.read_exact(&mut long).unwrap();
+            length = u16::from_be_bytes(long).into();
+        }
+        let mut text = vec![0; usize::try_from(length).unwrap()];
+        self.stream.read_exact(&mut text).unwrap();
+        assert_eq!(head[0], 0x81, "no text: {:?}", String::from_utf8_lossy(&text));
+        serde_json::from_slice(&text).unwrap()
     }
 }
 
@@ -372,6 +479,59 @@ fn a_killed_node_loses_nothing_its_watchers_go_on_elsewhere_and_another_sweeps()
     assert_eq!(stopped.server.terminate(), Some(0));
     let taken = until("the other one sweeps", || nodes[0].is_sweeping());
     assert!(taken < Duration::from_secs(2), "{taken:?}");
+}
+
+#[test]
+fn pages_of_several_nodes_are_one_audience_and_a_killed_node_takes_its_people_along() {
+    let Some(postgres) = postgres_server::server() else { return };
+    let url = postgres.url(&database(postgres));
+    let [a, b, c] = std::array::from_fn(|_| Node::with_users(&url));
+    until("they know each other", || {
+        [&a, &b, &c].iter().all(|node| node.metric("leasehold_other_servers") == 2)
+    });
+    // Presence adds up, of pages with a socket and of those that follow an event stream.
+    let (mut annas, mut bens) = (Page::open(&a), Page::open(&b));
+    let here = bens.subscribe(&b, "user-b", "presence-document.minutes");
+    assert_eq!(here["presence"]["ids"], json!(["user-b"]));
+    annas.subscribe(&a, "user-a", "presence-document.minutes");
+    assert_eq!(bens.hears("pusher_internal:member_added")["user_id"], "user-a");
+    let streams = [a.watch_as("user-a", "plan"), b.watch_as("user-b", "plan")];
+    for stream in &streams {
+        stream.hears("snapshot");
+    }
+    for node in [&a, &b, &c] {
+        let both = ["user-a", "user-b"];
+        until("everybody is shown", || node.looking("plan") == both && node.looking("minutes") == both);
+    }
+    // A lock on one node is announced to the pages of another.
+    let mut waits = Vec::new();
+    for round in 0..3 {
+        let start = Instant::now();
+        a.call_as("user-a", "POST", &lock_of("minutes")).json();
+        assert_eq!(bens.hears("DocumentLocked")["holder"]["id"], "user-a");
+        waits.push(start.elapsed());
+        if round < 2 {
+            assert_eq!(a.call_as("user-a", "DELETE", &lock_of("minutes")).status, 204);
+            bens.hears("DocumentUnlocked");
+        }
+    }
+    waits.sort_unstable();
+    // A machine that is busy with other tests may hold one of them up.
+    assert!(waits[1] < Duration::from_secs(1) && waits[2] < Duration::from_secs(3), "{waits:?}");
+    let held = b.call_as("user-b", "GET", &lock_of("minutes")).json();
+    // A node that is killed takes its people along; the lock stays.
+    a.server.kill();
+    let killed_at = Instant::now();
+    assert_eq!(bens.hears("pusher_internal:member_removed")["user_id"], "user-a");
+    until("its streams are gone, too", || [&b, &c].iter().all(|node| node.looking("plan") == ["user-b"]));
+    let gone = killed_at.elapsed();
+    assert!(gone < Duration::from_secs(10), "{gone:?}");
+    // Her page comes back elsewhere, and has the current state with its number.
+    let mut annas = Page::open(&c);
+    annas.subscribe(&c, "user-a", "private-cache-document.minutes");
+    let state = annas.hears("DocumentLocked");
+    assert_eq!([&state["seq"], &state["fence"]], [&held["seq"], &held["fence"]]);
+    assert_eq!(c.call_as("user-a", "PUT", &lock_of("minutes")).json()["fence"], held["fence"]);
 }
 
 #[test]

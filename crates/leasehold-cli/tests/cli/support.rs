@@ -192,6 +192,11 @@ impl Server {
         self.started["tokens"][user].as_str()
     }
 
+    /// The key with which Pusher clients connect, on a server that has made-up users.
+    pub fn pusher_key(&self) -> &str {
+        self.started["pusher"]["key"].as_str().unwrap()
+    }
+
     /// A command as this user, or without a token on a server that has no users.
     pub fn command_as(&self, user: &str, args: &[&str]) -> Command {
         let mut command = command(&self.folder, args);

@@ -59,6 +59,8 @@ pub(super) async fn listen(pusher: Arc<Pusher>, stop: CancellationToken) {
             FromNode { node, what } = events.next() => match what {
                 NodeEvent::Joined => pusher.introduce(),
                 NodeEvent::Gone => pusher.lock().registry.forget_server(node),
+                // The others are about followers of event streams; see `watchers`.
+                NodeEvent::Message(bytes) if !bytes.starts_with(b"{") => {}
                 NodeEvent::Message(bytes) => match serde_json::from_slice(&bytes) {
                     Ok(tidings) => pusher.hear(node, tidings),
                     // A newer server may say more than this one knows.

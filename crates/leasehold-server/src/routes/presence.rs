@@ -16,7 +16,7 @@ use crate::views;
 /// See who is at a document
 ///
 /// Who edits holds the lock, who asks has requested it, and who looks is on the document's presence channel (WebSocket) or follows
-/// the document's event stream on this server. Who edits or asks is not listed among those who look.
+/// the document's event stream, on any server. Who edits or asks is not listed among those who look.
 #[utoipa::path(
     get, path = "/api/documents/{roomId}/presence", tag = "Locks",
     params(RoomPath),

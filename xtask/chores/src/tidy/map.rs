@@ -70,7 +70,7 @@ pub(super) fn one_retry_policy(files: &[File]) -> Vec<String> {
 }
 
 /// Where shapes of JSON, files and queries may be declared. Everything else takes and gives types of these files.
-const SERDE: [&str; 18] = [
+const SERDE: [&str; 19] = [
     "crates/leasehold-core/src/json.rs",
     "crates/leasehold-core/src/wire",
     "crates/leasehold-project-rules/src/wire",
@@ -86,6 +86,7 @@ const SERDE: [&str; 18] = [
     "crates/leasehold-server/src/routes/events.rs",
     "crates/leasehold-server/src/routes/lists.rs",
     "crates/leasehold-server/src/routes/sockets.rs",
+    "crates/leasehold-server/src/watchers.rs",
     "crates/leasehold-cli/src/job.rs",
     "crates/leasehold-cli/src/logs.rs",
     "crates/leasehold-cli/src/serve/settings.rs",
