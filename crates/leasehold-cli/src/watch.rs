@@ -142,6 +142,9 @@ fn in_words(event: &DocumentEvent, people: &People) -> String {
         (EventName::DocumentUnlocked, Some(UnlockReason::Expired)) => {
             format!("{room}: expired, {name} held it")
         }
+        (EventName::DocumentUnlocked, Some(UnlockReason::TakenOver)) if event.force_released => {
+            format!("{room}: {by} ended the lock of {name}")
+        }
         (EventName::DocumentUnlocked, Some(UnlockReason::TakenOver)) => {
             format!("{room}: taken from {name} by {by}")
         }
@@ -312,6 +315,10 @@ mod tests {
             (
                 r#""event":"DocumentUnlocked","reason":"taken_over","by":"ben","note":"due\nnow""#,
                 "minutes: taken from Anna by ben (fence 7): due now",
+            ),
+            (
+                r#""event":"DocumentUnlocked","reason":"taken_over","force_released":true,"by":"ben","note":"lunch""#,
+                "minutes: ben ended the lock of Anna (fence 7): lunch",
             ),
             (
                 r#""event":"DocumentUnlocked","reason":"handed_over","by":"ben""#,

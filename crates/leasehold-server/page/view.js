@@ -235,7 +235,7 @@ const KINDS = {
 };
 const ENDS = {
   released: ['released', 'e_released'], expired: ['expired', 'e_expired'], disconnected: ['expired', 'e_disconnected'],
-  taken_over: ['taken', 'e_taken'], handed_over: ['handed', 'e_handed'],
+  taken_over: ['taken', 'e_taken'], handed_over: ['handed', 'e_handed'], force_released: ['released', 'e_ended'],
 };
 
 /** A sentence about a document and one or two people. */
@@ -272,7 +272,8 @@ export class Feed {
   }
 
   #make(board, event) {
-    const [kind, key] = event.event === 'DocumentUnlocked' ? ENDS[event.reason] ?? ENDS.released : KINDS[event.event];
+    const end = event.force_released ? 'force_released' : event.reason;
+    const [kind, key] = event.event === 'DocumentUnlocked' ? ENDS[end] ?? ENDS.released : KINDS[event.event];
     const by = event.by ? board.nameOf({ id: event.by, name: event.by_name }) : say('someone');
     const happened = new Date();
     const time = make('time', { dateTime: happened.toISOString(), title: clock(happened) });

@@ -219,6 +219,7 @@ pub(crate) fn document_event<'a>(
         holder: Holder { id: event.owner.to_string(), name },
         expires_in_ms: None,
         reason: None,
+        force_released: false,
         by: by.map(Owner::to_string),
         by_name: by.and_then(name_of).map(str::to_owned),
         note: None,
@@ -293,6 +294,7 @@ fn tell_end(view: &mut DocumentEvent, because: &EndReason) {
         }
     };
     view.reason = Some(reason);
+    view.force_released = matches!(because, EndReason::ForceReleased { .. });
     view.note = note.map(|note| note.as_str().to_owned());
 }
 

@@ -447,7 +447,7 @@ export class DocumentEngine implements EngineCalls {
       case 'DocumentUnlocked':
         if (mine?.fence === fence) this.#end = { ...NO_END, by: event.by_name ?? event.by ?? null, note: event.note ?? null };
         if (!lock || lock.fence <= fence) this.#set({ lock: null });
-        this.#tell('ended', { fence, reason: event.reason ?? '' });
+        this.#tell('ended', { fence, reason: event.force_released ? 'force_released' : event.reason! });
         break;
       case 'DocumentLeaving':
       case 'DocumentResumed':

@@ -141,6 +141,7 @@ export interface DocumentEvent {
   readonly holder: Person;
   readonly expires_in_ms?: number;
   readonly reason?: string;
+  readonly force_released?: boolean;
   readonly by?: string;
   readonly by_name?: string;
   readonly note?: string;

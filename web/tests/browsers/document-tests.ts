@@ -270,6 +270,11 @@ export function documentTests(kind: Kind): void {
     expect(await state(chief)).toMatchObject({ lost: { reason: 'handed-over', by: 'Anna' }, draft: null });
     await a.run(() => { doc.lock.discardDraft(); }, null);
     expect((await state(a)).draft).toBe(null);
+    // A forced release is announced as a take-over, but nobody has taken it.
+    const body = { fence: await fence(a), reason: 'lunch' };
+    expect((await stage.server.call(CHIEF, 'POST', `${stage.room}/lock/force-release`, body)).status).toBe(204);
+    await until(a, 'free');
+    expect(await state(a)).toMatchObject({ lost: { reason: 'force-released', by: 'Chief', note: 'lunch' }, holder: null });
   });
 
   check('a page that closes its document leaves nothing behind, whatever is under way', async (stage) => {

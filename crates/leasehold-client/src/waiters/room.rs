@@ -36,7 +36,7 @@ impl Heard {
         self.fence = self.fence.max(event.fence);
         match event.event {
             EventName::DocumentUnlocked => {
-                self.last_end = Some((event.fence, event.reason.map_or(LossReason::Unknown, loss)));
+                self.last_end = Some((event.fence, loss(event)));
                 self.freed();
             }
             EventName::HandoverRequested | EventName::HandoverRefused | EventName::HandoverWithdrawn => {
@@ -73,12 +73,14 @@ impl Heard {
     }
 }
 
-fn loss(reason: UnlockReason) -> LossReason {
-    match reason {
-        UnlockReason::Released => LossReason::Released,
-        UnlockReason::Expired => LossReason::Expired,
-        UnlockReason::TakenOver => LossReason::TakenOver,
-        UnlockReason::HandedOver => LossReason::HandedOver,
-        UnlockReason::Disconnected => LossReason::Disconnected,
+fn loss(event: &DocumentEvent) -> LossReason {
+    match event.reason {
+        Some(UnlockReason::Released) => LossReason::Released,
+        Some(UnlockReason::Expired) => LossReason::Expired,
+        Some(UnlockReason::TakenOver) if event.force_released => LossReason::ForceReleased,
+        Some(UnlockReason::TakenOver) => LossReason::TakenOver,
+        Some(UnlockReason::HandedOver) => LossReason::HandedOver,
+        Some(UnlockReason::Disconnected) => LossReason::Disconnected,
+        None => LossReason::Unknown,
     }
 }

@@ -76,6 +76,17 @@ async fn being_taken_over_is_heard_at_once_with_its_reason() {
     assert!(taken.is_held(), "a late release changes nothing");
 }
 
+/// It was heard as a take-over, although nobody had the lease afterwards.
+#[tokio::test]
+async fn a_forced_release_is_heard_at_once_as_one() {
+    let server = TestServer::start().await;
+    let lease = acquire(&server.leasehold("anna")).await;
+    let reason = "lunch".parse().unwrap();
+    server.client("boss").force_release(&room("minutes"), lease.fence(), &reason).await.unwrap();
+    let lost = timeout(SOON, lease.lost()).await.expect("it was not heard");
+    assert!(matches!(lost, Lost::Told(LossReason::ForceReleased | LossReason::Unknown)), "{lost:?}");
+}
+
 #[tokio::test]
 async fn taking_over_without_permission_or_with_an_old_fence_is_refused() {
     let server = TestServer::start().await;

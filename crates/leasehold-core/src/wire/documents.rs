@@ -475,6 +475,9 @@ pub struct DocumentEvent {
     /// Why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<UnlockReason>,
+    /// Whether it was ended by force: `taken_over` without a new holder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force_released: bool,
     /// Who took it, got it, ended it or requested it: the subject of their token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -527,7 +530,7 @@ impl EventName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the same as in `EndReason`; a forced release is told as a take-over
+#[allow(missing_docs)] // the same as in `EndReason`; a forced release is `TakenOver`, and the event says so beside it
 pub enum UnlockReason {
     Released,
     Expired,

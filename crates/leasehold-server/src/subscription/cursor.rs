@@ -96,6 +96,7 @@ mod tests {
             reason: None,
             by: None,
             by_name: None,
+            force_released: false,
             note: None,
             on_silence: None,
             ends_in_ms: None,

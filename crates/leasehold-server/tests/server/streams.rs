@@ -49,7 +49,17 @@ async fn a_stream_begins_with_a_snapshot_and_tells_everything() {
             "holder": { "id": "user-b", "name": "user-b" },
         })
     );
-    for heard in [snapshot, ended, granted] {
+    anna.post(&format!("{LOCK}/force-release"), json!({ "fence": 2, "reason": "lunch" })).await.ok();
+    let forced = events.next().await.unwrap();
+    assert_eq!(
+        forced.data,
+        json!({
+            "event": "DocumentUnlocked", "roomId": "minutes", "seq": 4, "fence": 2, "reason": "taken_over", "force_released": true,
+            "holder": { "id": "user-b", "name": "user-b" }, "by": "user-a", "note": "lunch",
+        }),
+        "a forced release is no new reason, but nobody took the lock"
+    );
+    for heard in [snapshot, ended, granted, forced] {
         assert!(!heard.data.to_string().contains(grant["lease_id"].as_str().unwrap()));
     }
 }
