@@ -1,13 +1,16 @@
-//! Fuzzing what strangers send: frames, `auth` strings and signed calls. A corpus of good ones is changed at random; nothing
-//! may panic, and nothing that was changed may open a channel.
+//! Fuzzing what strangers send: the bytes of a connection, messages, `auth` strings and signed calls. A corpus of good ones is
+//! changed at random; nothing may panic, and nothing that was changed may open a channel.
 //!
 //! 20,000 executions of each in the test command, 1,000,000 in `cargo xtask soak`, there from a seed of its own each time. A
 //! failure names the seed; `LEASEHOLD_SEED=N` repeats it.
 
+use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, WebSocket};
 
 use super::SocketId;
 use super::channel::ChannelName;
@@ -33,13 +36,13 @@ impl Random {
         usize::try_from(self.next() % u64::try_from(end.max(1)).unwrap()).unwrap()
     }
 
-    /// Changes a text in one to four places: a byte, a piece, or a piece of another text.
-    fn change(&mut self, text: &str, others: &[String]) -> String {
-        let mut bytes = text.as_bytes().to_vec();
+    /// Changes bytes in one to four places: a byte, a piece, or a piece of others.
+    fn change(&mut self, good: &[u8], others: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = good.to_vec();
         for _ in 0..=self.below(4) {
             let at = self.below(bytes.len() + 1);
             match self.below(5) {
-                0 if !bytes.is_empty() => bytes[at.min(text.len()).saturating_sub(1)] = self.interesting(),
+                0 if !bytes.is_empty() => bytes[at.saturating_sub(1)] = self.interesting(),
                 1 => bytes.insert(at, self.interesting()),
                 2 => drop(bytes.drain(at..(at + self.below(8)).min(bytes.len()))),
                 3 => {
@@ -48,14 +51,14 @@ impl Random {
                     drop(bytes.splice(to..to, piece));
                 }
                 _ => {
-                    let other = others[self.below(others.len())].as_bytes();
+                    let other = &others[self.below(others.len())];
                     let from = self.below(other.len() + 1);
                     let piece = other[from..(from + self.below(60)).min(other.len())].to_vec();
                     drop(bytes.splice(at..at, piece));
                 }
             }
         }
-        String::from_utf8_lossy(&bytes).into_owned()
+        bytes
     }
 
     fn interesting(&mut self) -> u8 {
@@ -66,6 +69,11 @@ impl Random {
 
 /// Runs `one` with each changed text.
 fn fuzz(corpus: &[String], mut one: impl FnMut(&str)) {
+    let corpus: Vec<_> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
+    fuzz_bytes(&corpus, |bytes| one(&String::from_utf8_lossy(bytes)));
+}
+
+fn fuzz_bytes(corpus: &[Vec<u8>], mut one: impl FnMut(&[u8])) {
     let is_soak = std::env::var_os("LEASEHOLD_SOAK").is_some();
     let named = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
     let mut drawn = [0; 8];
@@ -74,9 +82,10 @@ fn fuzz(corpus: &[String], mut one: impl FnMut(&str)) {
     let mut random = Random(seed);
     for execution in 0..if is_soak { 1_000_000 } else { 20_000 } {
         let chosen = random.below(corpus.len());
-        let text = random.change(&corpus[chosen], corpus);
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one(&text)));
-        assert!(caught.is_ok(), "LEASEHOLD_SEED={seed}, execution {execution}: {text:?}");
+        let bytes = random.change(&corpus[chosen], corpus);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one(&bytes)));
+        let shown = || bytes.escape_ascii().to_string();
+        assert!(caught.is_ok(), "LEASEHOLD_SEED={seed}, execution {execution}: {}", shown());
     }
 }
 
@@ -89,17 +98,16 @@ fn socket() -> SocketId {
     SocketId::parse("1.2").unwrap()
 }
 
-#[test]
-fn fuzzed_frames_join_nothing_that_was_not_signed() {
-    let settings = settings();
+/// Good messages of a client, the first of which subscribe.
+fn messages(settings: &PusherSettings) -> [String; 7] {
     let channel = ChannelName::parse(CHANNEL).unwrap();
     let what = Signed { socket: socket(), channel: &channel, channel_data: Some(DATA) };
-    let auth = keys(&settings).sign(what, Some(2_000_000_000));
+    let auth = keys(settings).sign(what, Some(2_000_000_000));
     let subscribe = |data: serde_json::Value| {
         serde_json::json!({ "event": "pusher:subscribe", "data": data }).to_string()
     };
     let good = serde_json::json!({ "channel": CHANNEL, "auth": auth, "channel_data": DATA });
-    let corpus = [
+    [
         subscribe(good.clone()),
         subscribe(good.to_string().into()),
         subscribe(serde_json::json!({ "channel": "private-document.43", "auth": auth })),
@@ -108,25 +116,101 @@ fn fuzzed_frames_join_nothing_that_was_not_signed() {
             .to_owned(),
         r#"{"event":"pusher:signin","data":{"auth":"app-key:00","user_data":"{\"id\":\"7\"}"}}"#.to_owned(),
         r#"{"event":"pusher:ping","data":{}}"#.to_owned(),
-    ];
+    ]
+}
+
+/// A conversation that hears a message. It joins nothing that was not signed, and its answers are messages.
+fn hears(conversation: &mut Conversation, text: &str, settings: &PusherSettings) {
+    let now = Now { since_start: Duration::ZERO, wall_millis: 1_700_000_000_000 };
+    match conversation.hear(text, settings, now) {
+        Action::Join { channel, member } => {
+            assert_eq!((channel.as_str(), member.unwrap().user.as_ref()), (CHANNEL, "anna"));
+        }
+        Action::Reply(frame) | Action::Say { frame, .. } => {
+            let message: serde_json::Value = serde_json::from_str(&frame).unwrap();
+            assert!(message["event"].is_string() && frame.len() < 2 * text.len() + 1_000);
+        }
+        Action::SignIn { user, .. } => panic!("signed in as {user}"),
+        Action::Nothing | Action::Leave(_) | Action::Close { .. } => {}
+    }
+}
+
+#[test]
+fn fuzzed_frames_join_nothing_that_was_not_signed() {
+    let settings = settings();
+    let corpus = messages(&settings);
     fuzz(&corpus, |text| {
         let mut conversation = Conversation::new(socket(), &settings, Duration::ZERO);
-        let now = Now { since_start: Duration::ZERO, wall_millis: 1_700_000_000_000 };
         // Twice, for what needs a subscription first; the second time it is known.
         for text in [text, corpus[4].as_str()] {
-            match conversation.hear(text, &settings, now) {
-                Action::Join { channel, member } => {
-                    assert_eq!((channel.as_str(), member.unwrap().user.as_ref()), (CHANNEL, "anna"));
-                }
-                Action::Reply(frame) | Action::Say { frame, .. } => {
-                    let message: serde_json::Value = serde_json::from_str(&frame).unwrap();
-                    assert!(message["event"].is_string() && frame.len() < 2 * text.len() + 1_000);
-                }
-                Action::SignIn { user, .. } => panic!("signed in as {user}"),
-                Action::Nothing | Action::Leave(_) | Action::Close { .. } => {}
-            }
+            hears(&mut conversation, text, &settings);
         }
         conversation.tick(&settings, Duration::from_secs(60));
+    });
+}
+
+/// A client that sends these bytes and then waits, and that takes whatever it is sent.
+struct Client<'a>(&'a [u8]);
+
+impl Read for Client<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.0.is_empty() { Err(ErrorKind::WouldBlock.into()) } else { self.0.read(buffer) }
+    }
+}
+
+impl Write for Client<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A masked frame of a client: the first byte says whether it is the last of its message, and what it is.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mask = [7, 0, 255, 42];
+    let length = u16::try_from(payload.len()).unwrap();
+    let mut bytes = vec![first];
+    match u8::try_from(length) {
+        Ok(short @ ..126) => bytes.push(0x80 | short),
+        _ => bytes.extend([&[0x80 | 126], &length.to_be_bytes()[..]].concat()),
+    }
+    bytes.extend(mask);
+    bytes.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    bytes
+}
+
+#[test]
+fn fuzzed_bytes_are_messages_that_join_nothing_or_an_error() {
+    const LAST: u8 = 0x80;
+    let [text, binary, close, ping, pong, continued] = [1, 2, 8, 9, 10, 0];
+    let settings = settings();
+    let good = messages(&settings);
+    let whole = good.each_ref().map(|message| frame(LAST | text, message.as_bytes()));
+    let (begin, end) = good[0].as_bytes().split_at(40);
+    let parts = [frame(text, begin), frame(LAST | ping, b"?"), frame(LAST | continued, end)].concat();
+    let others = [(binary, &[0_u8; 300][..]), (close, b"\x03\xe8bye"), (pong, b"")];
+    let others = others.map(|(kind, payload)| frame(LAST | kind, payload));
+    let corpus = [&whole[..], &others, &[whole.concat(), parts]].concat();
+    let longest = settings.message;
+    let config = WebSocketConfig::default().max_message_size(Some(longest)).max_frame_size(Some(longest));
+    fuzz_bytes(&corpus, |bytes| {
+        let mut client = WebSocket::from_raw_socket(Client(bytes), Role::Server, Some(config));
+        let mut conversation = Conversation::new(socket(), &settings, Duration::ZERO);
+        // A frame has at least two bytes.
+        for turn in 0.. {
+            assert!(turn <= bytes.len());
+            match client.read() {
+                Ok(Message::Text(text)) => {
+                    assert!(text.len() <= longest);
+                    hears(&mut conversation, &text, &settings);
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
     });
 }
 
