@@ -18,8 +18,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -68,7 +68,8 @@ pub(crate) async fn serve(
     let gate = Gate::new(&config.limits, metrics.clone());
     let door = Arc::new(Door {
         router,
-        http: http(&config.limits),
+        http1: http1(&config.limits),
+        http2: http2(&config.limits),
         tls,
         config: Arc::new(config.clone()),
         metrics,
@@ -131,7 +132,8 @@ async fn drain(mut connections: JoinSet<()>, door: &Door) {
 /// What all connections share.
 struct Door {
     router: Router,
-    http: Builder<TokioExecutor>,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
     tls: Option<Tls>,
     config: Arc<Config>,
     metrics: Metrics,
@@ -173,25 +175,49 @@ impl Door {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let activity = Arc::new(Activity::new(&self.config.limits));
-        let watched = Watched::new(stream, activity.clone(), place);
-        let visitor = Visitor { router: self.router.clone(), peer, config: self.config.clone(), activity };
-        let activity = visitor.activity.clone();
-        let connection = pin!(self.http.serve_connection_with_upgrades(TokioIo::new(watched), visitor));
         // A token of its own: to look at one that is shared takes a lock that all connections would wait for.
         let shutdown = self.shutdown.child_token();
-        if let Some(cut) = drive(connection, &activity, &shutdown).await {
+        let mut watched = Watched::new(stream, activity.clone(), place);
+        let first_bytes = tokio::time::timeout(self.config.limits.head_time, watched.is_http2());
+        let is_http2 = tokio::select! {
+            () = shutdown.cancelled() => return,
+            is_http2 = first_bytes => is_http2,
+        };
+        let (io, visitor) = (TokioIo::new(watched), self.visitor(peer, activity.clone()));
+        let cut = match is_http2 {
+            Err(_) => Some(Cut::Head),
+            Ok(Err(_)) => None,
+            // In a box, as above: most connections are not HTTP/2.
+            Ok(Ok(true)) => {
+                let mut connection = Box::pin(self.http2.serve_connection(io, visitor));
+                drive(connection.as_mut(), &activity, &shutdown).await
+            }
+            Ok(Ok(false)) => {
+                let connection = pin!(self.http1.serve_connection(io, visitor).with_upgrades());
+                drive(connection, &activity, &shutdown).await
+            }
+        };
+        if let Some(cut) = cut {
             self.metrics.connection_cut(cut);
             tracing::debug!(%peer, ?cut, "connection cut");
         }
     }
+
+    fn visitor(&self, peer: IpAddr, activity: Arc<Activity>) -> Visitor {
+        Visitor { router: self.router.clone(), peer, config: self.config.clone(), activity }
+    }
 }
 
-/// The HTTP settings. The timeout of a request's head is in [`watch`], which tells an idle connection from a slow one.
-fn http(limits: &Limits) -> Builder<TokioExecutor> {
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
-    http.http2()
-        .timer(TokioTimer::new())
+/// The settings of HTTP/1. The timeout of a request's head is in [`watch`], which tells an idle connection from a slow one.
+fn http1(limits: &Limits) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
+    http
+}
+
+fn http2(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
         .initial_stream_window_size(STREAM_WINDOW)

@@ -479,3 +479,49 @@ async fn http2_requests_are_answered_and_their_connection_rests() {
     server.shutdown.cancel();
     timeout(DEADLINE, server.task).await.unwrap().unwrap().unwrap();
 }
+
+// --- which version it is ---
+
+/// Hyper's own look at the first 24 bytes made it read the head of a request in two pieces, for which it doubled its buffer: 10,000
+/// watchers took 43 MiB more.
+#[tokio::test]
+async fn what_tells_the_version_is_read_again_together_with_the_rest() {
+    for (sent, is_http2) in [
+        (&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], false),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nand more", true),
+    ] {
+        let limits = Limits::default();
+        let place = Gate::new(&limits, Metrics::new()).enter("192.0.2.1".parse().unwrap(), false).unwrap();
+        let (mut peer, stream) = tokio::io::duplex(1_024);
+        let mut watched = Watched::new(stream, Arc::new(Activity::new(&limits)), place);
+        peer.write_all(sent).await.unwrap();
+        assert_eq!(watched.is_http2().await.unwrap(), is_http2);
+        let mut buffer = [0; 1_024];
+        let read = watched.read(&mut buffer).await.unwrap();
+        assert_eq!(buffer[..read].escape_ascii().to_string(), sent.escape_ascii().to_string());
+        peer.write_all(b"later").await.unwrap();
+        let read = watched.read(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..read], b"later");
+    }
+}
+
+#[tokio::test]
+async fn the_version_is_recognised_however_its_bytes_arrive() {
+    let server = Server::start(|_| {}).await;
+    let in_pieces = async |pieces: &[&str]| {
+        let mut peer = server.connect().await;
+        for piece in pieces {
+            peer.send(piece).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        peer
+    };
+    let mut peer = in_pieces(&["P", "R", "OPFIND / HTTP/1.1\r\nhost:", " x\r\n\r\n"]).await;
+    assert!(peer.answer().await.starts_with("405 "));
+    let mut peer = in_pieces(&["PRI * HTTP/2.0\r", "\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"]).await;
+    let mut settings = [0; 9];
+    timeout(DEADLINE, peer.0.read_exact(&mut settings)).await.unwrap().unwrap();
+    assert_eq!(settings[3], 4, "the server's own settings: {settings:?}");
+    let mut peer = in_pieces(&["PRI * HTTP/1.1\r\nhost: x\r\n\r\n"]).await;
+    assert!(!peer.answer().await.starts_with("200 "));
+}

@@ -5,6 +5,7 @@
 //! sends a heartbeat every ten seconds.)
 
 use std::io;
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -13,9 +14,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::Version;
 use hyper::body::{Frame, SizeHint};
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::UpgradeableConnection;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -172,16 +173,37 @@ impl hyper::body::Body for Answer {
     }
 }
 
-/// Drives a connection to its end; returns why it was closed early, if it was. The connection is pinned by the caller: a
-/// future has room for its arguments and for what they are moved to, which would be four kilobytes for every watcher.
-pub(super) async fn drive<S>(
-    mut connection: Pin<&mut UpgradeableConnection<'_, TokioIo<Watched<S>>, Visitor, TokioExecutor>>,
-    activity: &Activity,
-    shutdown: &CancellationToken,
-) -> Option<Cut>
+/// A connection that is being served.
+pub(super) trait Served: Future<Output = hyper::Result<()>> {
+    /// Ends it after the requests in progress.
+    fn graceful_shutdown(self: Pin<&mut Self>);
+}
+
+impl<S> Served for http1::UpgradeableConnection<TokioIo<Watched<S>>, Visitor>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<S> Served for http2::Connection<TokioIo<Watched<S>>, Visitor, TokioExecutor>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Drives a connection to its end; returns why it was closed early, if it was. The connection is pinned by the caller: a
+/// future has room for its arguments and for what they are moved to, which would be four kilobytes for every watcher.
+pub(super) async fn drive(
+    mut connection: Pin<&mut impl Served>,
+    activity: &Activity,
+    shutdown: &CancellationToken,
+) -> Option<Cut> {
     let mut over = pin!(shutdown.cancelled());
     let mut alarm = pin!(tokio::time::sleep(activity.head_time));
     let mut is_closing = false;
@@ -221,16 +243,51 @@ where
     .await
 }
 
+/// What an HTTP/2 connection begins with.
+const PREFACE: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// A stream that reports its reads and writes, and that holds its place in the limits.
 pub(super) struct Watched<S> {
     stream: S,
+    /// The first bytes, of which `first_left` are still to be given.
+    first: [u8; PREFACE.len()],
+    first_left: Range<usize>,
     activity: Arc<Activity>,
     _place: Place,
 }
 
 impl<S> Watched<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>, place: Place) -> Self {
-        Self { stream, activity, _place: place }
+        Self { stream, first: [0; PREFACE.len()], first_left: 0..0, activity, _place: place }
+    }
+
+    /// Whether the peer begins with HTTP/2. The bytes that say so are read again afterwards.
+    ///
+    /// Hyper's own way of finding out has room for both versions in each connection, and reads the head of the first request in
+    /// two pieces, after which its buffer has twice the size: 8 KiB for every watcher.
+    pub(super) async fn is_http2(&mut self) -> io::Result<bool>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let mut first = [0; PREFACE.len()];
+        let mut read = 0;
+        while read < PREFACE.len() && PREFACE.starts_with(first.get(..read).unwrap_or_default()) {
+            match self.read(first.get_mut(read..).unwrap_or_default()).await? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        (self.first, self.first_left) = (first, 0..read);
+        Ok(first == PREFACE)
+    }
+
+    /// Gives what is left of the first bytes, as far as there is room; returns whether there was any.
+    fn give_first(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let left = self.first.get(self.first_left.clone()).unwrap_or_default();
+        let given = left.len().min(buffer.remaining());
+        buffer.put_slice(left.get(..given).unwrap_or_default());
+        self.first_left.start += given;
+        given > 0
     }
 
     fn wrote<T>(&self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -246,7 +303,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        let gave_first = self.give_first(buffer);
+        // What has come after the first bytes belongs into the same buffer; if nothing has, they are enough.
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = if gave_first { Poll::Ready(Ok(())) } else { read };
         if buffer.filled().len() > before {
             self.activity.received();
         }
