@@ -12,6 +12,9 @@ use super::world::{Folder, START, Trouble, foreign};
 
 const TAB: usize = 0;
 
+/// No section takes this many steps, nor tries this often.
+const ENDLESS: usize = 20;
+
 fn bid(byte: u8) -> Bid {
     Bid {
         tab: None,
@@ -59,7 +62,7 @@ fn run(
             }
         };
         steps.push(step);
-        assert!(steps.len() < 20, "it does not end: {steps:?}");
+        assert!(steps.len() < ENDLESS, "it does not end: {steps:?}");
         section.handle(reply, Now::both(now));
     }
     (steps, section.result().expect("it is over").clone())
@@ -154,6 +157,7 @@ fn a_guard_that_is_busy_is_tried_for_two_seconds_and_once_more() {
     while section.result().is_none() {
         assert_eq!(section.poll_step(), Some(IoStep::TakeGuard { look: true }));
         tries += 1;
+        assert!(tries < 1_000, "it does not end");
         section.handle(IoReply::Busy, Now::both(now));
         let Some(until) = section.poll_timeout() else { break };
         assert_eq!(section.poll_step(), None);
@@ -239,9 +243,11 @@ fn a_lock_that_cannot_be_read_again_may_name_the_held_file() {
     for again in [IoReply::Lock(unreadable), IoReply::Failed { said: "EIO".into() }] {
         let mut folder = Folder { trouble: Some(Trouble::WriteUnknown), ..Folder::default() };
         let mut section = Section::new(Action::Acquire(bid(1)), 0);
-        let mut reads = 0;
+        let (mut taken, mut reads) = (0, 0);
         while let Some(step) = section.poll_step() {
             reads += u32::from(step == IoStep::ReadLock);
+            taken += 1;
+            assert!(taken < ENDLESS, "it does not end: {step:?}");
             let reply = match step {
                 IoStep::ReadLock if reads == 2 => again.clone(),
                 _ => folder.take_step(TAB, &step, START),
@@ -276,7 +282,8 @@ fn a_lock_without_a_held_file_says_so() {
 fn a_save_is_called_off_only_before_it_is_made() {
     let (mut folder, claim) = held();
     let mut section = Section::new(Action::Save { claim, call: CallId(7) }, 0);
-    while let Some(step) = section.poll_step() {
+    for _ in 0..ENDLESS {
+        let Some(step) = section.poll_step() else { break };
         let is_due = step == IoStep::Save(CallId(7));
         assert_eq!(section.call_off_save(), is_due, "{step:?}");
         if is_due {

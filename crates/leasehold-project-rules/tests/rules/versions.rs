@@ -115,6 +115,19 @@ fn a_save_that_may_have_taken_effect_does_not_stand_in_the_way_of_the_next() {
     assert_eq!(world.saved(0, call), "saved");
 }
 
+/// Whether the file had changed was not known, because it could not be read. Had the save been refused as made from an old
+/// version, the application would have shown a conflict that nobody had caused.
+#[test]
+fn a_save_that_cannot_look_at_the_file_is_an_error_and_no_conflict() {
+    let mut world = two();
+    world.folder.trouble = Some(Trouble::Version);
+    let call = world.save(0, world.claim(0), "v2", Base::LastSeen);
+    assert_eq!((world.saved(0, call), world.folder.file.as_str()), ("read", "v1"));
+    world.folder.trouble = None;
+    let call = world.save(0, world.claim(0), "v2", Base::LastSeen);
+    assert_eq!((world.saved(0, call), world.folder.file.as_str()), ("saved", "v2"));
+}
+
 /// The application asked for a save, and then read the newer file before the save had its turn: the save counted as made from
 /// what was read.
 #[test]

@@ -17,6 +17,9 @@ use leasehold_project_rules::{
 /// When every world begins: 2026-11-15T13:00:00Z.
 pub const START: u64 = 1_794_747_600_000;
 
+/// No machine wants this many things in one moment: one that does would go on for ever.
+const RESTLESS: usize = 1_000;
+
 /// The one file of the project.
 pub const FILE: &str = "current.json";
 
@@ -42,6 +45,8 @@ pub enum Trouble {
     WriteUnknown,
     /// The same for a save.
     SaveUnknown,
+    /// The version of the file that is to be replaced cannot be read.
+    Version,
 }
 
 #[derive(Default)]
@@ -212,11 +217,14 @@ impl World {
     /// Lets time pass, timer by timer.
     pub fn advance(&mut self, millis: u64) {
         let end = self.now + millis;
+        let mut timers = (self.now, 0);
         loop {
             let due = |tab: &Tab| tab.machine.poll_timeout().filter(|_| tab.alive).map(|at| at.as_millis());
             let next = self.tabs.iter().filter_map(due).min().filter(|at| *at <= end);
             let Some(next) = next else { break };
             self.now = self.now.max(next);
+            timers = if timers.0 == self.now { (self.now, timers.1 + 1) } else { (self.now, 0) };
+            assert!(timers.1 < RESTLESS, "a timer is due again and again");
             self.fire();
         }
         self.now = end;
@@ -267,10 +275,13 @@ impl World {
 
     /// Does what the machines want until they want nothing more.
     pub fn settle(&mut self) {
-        loop {
+        for _ in 0..RESTLESS {
             let mut quiet = self.pass_web_lock_on();
             for tab in 0..self.tabs.len() {
+                let mut wanted = 0;
                 while let Some(effect) = self.tabs[tab].machine.poll_effect() {
+                    wanted += 1;
+                    assert!(wanted < RESTLESS, "tab {tab} wants ever more; now {effect:?}");
                     quiet = false;
                     if self.tabs[tab].alive {
                         self.perform(tab, effect);
@@ -281,6 +292,7 @@ impl World {
                 return;
             }
         }
+        panic!("the tabs do not come to rest");
     }
 
     fn perform(&mut self, tab: usize, effect: Effect) {
@@ -459,6 +471,7 @@ impl Folder {
             (Trouble::Read, IoStep::ReadGuard) if self.lock.is_none() => Some("NotReadableError"),
             (Trouble::Write, IoStep::WriteLock(_) | IoStep::RemoveLock) => Some("QuotaExceededError"),
             (Trouble::Remove, IoStep::RemoveLock) => Some("QuotaExceededError"),
+            (Trouble::Version, IoStep::ReadVersion(_)) => Some("NotReadableError"),
             (Trouble::Held, IoStep::OpenHeld(_)) => Some("NoModificationAllowedError"),
             _ => None,
         }
