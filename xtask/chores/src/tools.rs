@@ -73,8 +73,12 @@ fn cargo_program() -> String {
 
 /// Runs a command to its end with live progress.
 pub fn watch(command: &mut Command) -> Result<Finished> {
-    let title = shown(command);
-    let mut progress = Progress::start(&title);
+    watch_as(&shown(command), command)
+}
+
+/// The same, under another title than the command as one would type it.
+pub fn watch_as(title: &str, command: &mut Command) -> Result<Finished> {
+    let mut progress = Progress::start(title);
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("cannot start `{title}`"))?;
