@@ -1,28 +1,21 @@
-//! Law 11: random scripts, every store against memory. The same outcomes, events and order of fences.
+//! Law 11: random scripts, every store against memory. The same outcomes, events and order of fences. PostgreSQL and
+//! Firestore run the same scripts in their own modules.
 
 use std::time::Duration;
 
 use leasehold_core::OnSilence;
 use leasehold_core::lease::REMEMBERED;
 use leasehold_store::Mode;
-use leasehold_store::conformance::{Act, Harness, JobAct, Step, same_history, same_job_history};
+use leasehold_store::conformance::{Act, Harness, JobAct, Step, same_history};
 use proptest::prelude::*;
 
-use crate::firestore::harness::FirestoreHarness;
 use crate::harness::{EmbeddedHarness, MemoryHarness};
-use crate::postgres::harness::{PostgresHarness, Way};
 
 /// How many scripts are tried unless `LEASEHOLD_CASES` says otherwise.
 const SCRIPTS: u32 = 32;
 
-/// Each needs a database of its own, which takes as long as hundreds of commands.
-const POSTGRES_SCRIPTS: u32 = 200;
-
-/// A command takes the emulator some milliseconds.
-const FIRESTORE_SCRIPTS: u32 = 16;
-
 /// Not proptest's own variable, which would count for every store alike: each script on PostgreSQL needs a database.
-fn config() -> ProptestConfig {
+pub fn config() -> ProptestConfig {
     let cases = std::env::var("LEASEHOLD_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(SCRIPTS);
     ProptestConfig { cases, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -77,38 +70,28 @@ fn job_act() -> impl Strategy<Value = JobAct> {
     ]
 }
 
-fn script() -> impl Strategy<Value = Vec<Step>> {
+pub fn script() -> impl Strategy<Value = Vec<Step>> {
     let step =
         (wait(), 0_u8..2, 0_u8..3, act()).prop_map(|(wait, key, party, act)| Step { wait, key, party, act });
     prop::collection::vec(step, 1..50)
 }
 
-fn history(harness: &dyn Harness, script: &[Step]) -> Vec<String> {
+pub fn history(harness: &dyn Harness, script: &[Step]) -> Vec<String> {
     runtime().block_on(same_history(harness, script))
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// When a free key is forgotten, and its numbers jump, is up to the store. PostgreSQL does not do it with every command.
-fn before_anything_is_forgotten(script: &[Step]) -> &[Step] {
+pub fn before_anything_is_forgotten(script: &[Step]) -> &[Step] {
     let mut passed = Duration::ZERO;
     let too_late = script.iter().position(|step| {
         passed += step.wait;
         passed >= REMEMBERED
     });
     &script[..too_late.unwrap_or(script.len())]
-}
-
-/// The history of a PostgreSQL store; `None` where there is no PostgreSQL.
-fn postgres_history(script: &[Step]) -> Option<Vec<String>> {
-    runtime().block_on(async {
-        let harness = PostgresHarness::start(Way::Direct).await?;
-        let history = same_history(&harness, script).await;
-        harness.drop_database().await;
-        Some(history)
-    })
 }
 
 proptest! {
@@ -124,32 +107,5 @@ proptest! {
     fn law_11_differential_shared_against_memory(script in script()) {
         let expected = history(&MemoryHarness::new(), &script);
         prop_assert_eq!(history(&EmbeddedHarness::new(Mode::Shared), &script), expected);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: config().cases.min(POSTGRES_SCRIPTS), ..config() })]
-
-    #[test]
-    fn law_11_differential_postgres_against_memory(script in script()) {
-        let script = before_anything_is_forgotten(&script);
-        let expected = history(&MemoryHarness::new(), script);
-        if let Some(history) = postgres_history(script) {
-            prop_assert_eq!(history, expected);
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: config().cases.min(FIRESTORE_SCRIPTS), ..config() })]
-
-    /// What a document can hold: everything but the feed, the lists and the sweeper.
-    #[test]
-    fn law_11_differential_firestore_against_memory(script in script()) {
-        let script = before_anything_is_forgotten(&script);
-        let expected = runtime().block_on(same_job_history(&MemoryHarness::new(), script));
-        if let Some(harness) = FirestoreHarness::start() {
-            prop_assert_eq!(runtime().block_on(same_job_history(&harness, script)), expected);
-        }
     }
 }

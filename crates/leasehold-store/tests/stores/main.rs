@@ -12,11 +12,13 @@ mod damage;
 mod differential;
 mod disk;
 mod epoch;
+#[cfg(feature = "firestore")]
 mod firestore;
 mod forks;
 mod harness;
 mod laws;
 mod migration;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod processes;
 mod waiting;

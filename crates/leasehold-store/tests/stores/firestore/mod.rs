@@ -1,6 +1,7 @@
 //! Firestore: the laws that a document can hold, the five of *Job lock: rules* (`docs/sources.md`), what other programs leave in a document, and
 //! lost answers. All of it against Google's emulator.
 
+mod differential;
 pub mod emulator;
 pub mod harness;
 mod proxy;

@@ -1,9 +1,11 @@
 //! PostgreSQL: the laws, straight and behind pgbouncer; against memory; and what only a database can suffer.
 
 mod bus;
+mod differential;
 mod failover;
 pub mod harness;
 mod killed;
+mod migration;
 mod proxy;
 mod server;
 mod tls;
