@@ -106,7 +106,14 @@ const PARTS: [Part; 4] = [
         package: "leasehold-store",
         files: &["writer.rs", "resident.rs", "changes.rs", "embedded/epoch.rs", "embedded/upkeep.rs"],
         tests: &["leasehold-store"],
-        arguments: &["--features", "embedded,conformance", "--lib", "--test", "stores"],
+        arguments: &[
+            "--no-default-features",
+            "--features",
+            "embedded,conformance",
+            "--lib",
+            "--test",
+            "stores",
+        ],
         cases: "24",
     },
 ];

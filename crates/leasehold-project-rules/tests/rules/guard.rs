@@ -6,7 +6,7 @@ use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_project_rules::guarded::{
     self, Action, After, Found, LockFile, Loss, Outcome, Probe, Verdict, probe,
 };
-use leasehold_project_rules::record::{Content, Member, Members, Record, guard_text, read_guard};
+use leasehold_project_rules::record::{Content, LONGEST, Member, Members, Record, guard_text, read_guard};
 
 use leasehold_project_rules::{CallId, IoStep, Section};
 
@@ -131,6 +131,15 @@ fn what_is_written_says_everything_that_is_known() {
     };
     assert_eq!(*record, expected);
     assert_eq!(record.expires_at(), at(START + 30_000));
+}
+
+/// A longer `.lock` counts as damaged, and a damaged one is replaced once its time is over: the shells must never cut off
+/// a record that a program can write, however it escapes the holder's names.
+#[test]
+fn the_longest_record_that_can_be_written_is_looked_at() {
+    let escaped = |bytes: usize| bytes * r"\u00e9".len();
+    let (names, rest) = (Owner::MAX_BYTES + Meta::LABEL_MAX_BYTES, 512);
+    assert!(escaped(names) + rest <= LONGEST, "{LONGEST}");
 }
 
 #[test]
