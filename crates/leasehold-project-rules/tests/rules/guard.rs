@@ -6,7 +6,9 @@ use leasehold_core::time::{StoreTime, Ttl};
 use leasehold_project_rules::guarded::{
     self, Action, After, Found, LockFile, Loss, Outcome, Probe, Verdict, probe,
 };
-use leasehold_project_rules::record::{Content, LONGEST, Member, Members, Record, guard_text, read_guard};
+use leasehold_project_rules::record::{
+    Content, End, LONGEST, Member, Members, Record, guard_text, read_guard,
+};
 
 use leasehold_project_rules::{CallId, IoStep, Section};
 
@@ -131,6 +133,19 @@ fn what_is_written_says_everything_that_is_known() {
     };
     assert_eq!(*record, expected);
     assert_eq!(record.expires_at(), at(START + 30_000));
+}
+
+/// Clocks may differ by two seconds, not by less: a disk that keeps times to two seconds is no sign of a wrong clock.
+#[test]
+fn a_clock_is_wrong_from_two_seconds_and_a_millisecond_on() {
+    let Content::Record(record) = Content::of(&members()) else { panic!() };
+    let is_skewed = |modified: u64, now: u64| End::of(&record, at(modified), at(now)).skewed;
+    for early in [0, 2_000] {
+        assert!(!is_skewed(START - early, START) && !is_skewed(START + early, START), "{early}");
+        assert!(!is_skewed(START, START - early), "{early} ms in the future");
+    }
+    assert!(is_skewed(START - 2_001, START) && is_skewed(START + 2_001, START));
+    assert!(is_skewed(START, START - 2_001), "in the future");
 }
 
 /// A longer `.lock` counts as damaged, and a damaged one is replaced once its time is over: the shells must never cut off
