@@ -18,7 +18,7 @@ use leasehold_project_rules::{
 pub const START: u64 = 1_794_747_600_000;
 
 /// No machine wants this many things in one moment: one that does would go on for ever.
-const RESTLESS: usize = 1_000;
+pub const RESTLESS: usize = 1_000;
 
 /// The one file of the project.
 pub const FILE: &str = "current.json";
