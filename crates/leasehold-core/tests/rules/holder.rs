@@ -261,7 +261,13 @@ impl Sim {
         }
         match self.keeper.poll(at(self.now + self.offset)) {
             Action::Stop(_) => self.now,
-            Action::Wait(time) => time.as_millis() - self.offset,
+            Action::Wait(time) => {
+                assert!(
+                    time > at(self.now + self.offset),
+                    "a wait that is over would be waited again and again"
+                );
+                time.as_millis() - self.offset
+            }
             Action::Renew => {
                 self.renew();
                 self.now
