@@ -147,6 +147,8 @@ enum PutBack {
     Open,
     /// A backup by `leasehold store backup`, put in place with `cp` instead of `leasehold store restore`.
     Backup,
+    /// The same on a new machine, where nothing is recorded of the file yet.
+    BackupElsewhere,
     /// Everything that belongs to the closed file, as a snapshot of the whole machine would.
     Everything,
 }
@@ -223,7 +225,8 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
     // `leases.db` was copied with `cp`, the server went on and granted leases, and then the copy was put back with `cp`,
     // without `leasehold store restore`. The server started without a word and gave out the same fences once more: what
     // they protect could not tell the old holders from the new ones.
-    let ways = [PutBack::Closed, PutBack::Open, PutBack::Backup, PutBack::Everything];
+    let ways =
+        [PutBack::Closed, PutBack::Open, PutBack::Backup, PutBack::BackupElsewhere, PutBack::Everything];
     for (way, mode) in ways.into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
         let folder = tempfile::tempdir().unwrap();
         let (path, saved) = (folder.path().join("leases.db"), folder.path().join("saved.db"));
@@ -232,7 +235,7 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
         next_fence(&store, 0).await;
         match way {
             PutBack::Open => copy(&path, &saved, &["", "-wal"]),
-            PutBack::Backup => drop(embedded::backup(&path, &saved).unwrap()),
+            PutBack::Backup | PutBack::BackupElsewhere => drop(embedded::backup(&path, &saved).unwrap()),
             PutBack::Closed | PutBack::Everything => {}
         }
         let store = match way {
@@ -241,15 +244,19 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
                 copy(&path, &saved, &["", ".epoch"]);
                 open(&path, mode, &clock).unwrap()
             }
-            PutBack::Open | PutBack::Backup => store,
+            PutBack::Open | PutBack::Backup | PutBack::BackupElsewhere => store,
         };
         let mut last = 0;
         for id in 1..=20 {
             last = next_fence(&store, id).await;
         }
         drop(store);
+        let path = match way {
+            PutBack::BackupElsewhere => folder.path().join("elsewhere.db"),
+            _ => path,
+        };
         let put_back: &[&str] = match way {
-            PutBack::Closed | PutBack::Backup => &[""],
+            PutBack::Closed | PutBack::Backup | PutBack::BackupElsewhere => &[""],
             PutBack::Open => &["", "-wal"],
             PutBack::Everything => &["", ".epoch"],
         };
