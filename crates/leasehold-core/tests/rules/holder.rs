@@ -149,6 +149,21 @@ fn law_08_confirming_a_hand_over_again_does_not_push_the_deadline_back() {
     assert_eq!(keeper.deadline(), at(8_000), "a renewal does not answer the request");
 }
 
+/// A tab of the same holder confirmed the request, or a confirmation arrived whose sender was reloaded: the keeper that hears of
+/// the countdown in the answer to a renewal has to stop in time, too.
+#[test]
+fn law_08_a_countdown_that_another_confirmed_is_heeded() {
+    let with = |left: Option<u64>| {
+        let request = PendingRequest { left: left.map(Duration::from_secs), ..pending(1, 10) };
+        Reply::Kept(Terms { request: Some(request), ..Terms::of(secs(30)) })
+    };
+    let mut keeper = Keeper::new(at(0), secs(30));
+    keeper.handle_reply(at(900), at(1_000), with(None));
+    assert_eq!(keeper.deadline(), at(27_900), "nobody counts down yet");
+    keeper.handle_reply(at(2_000), at(2_100), with(Some(10)));
+    assert_eq!(keeper.deadline(), at(9_000));
+}
+
 /// A renewal may bring a shorter TTL. The plan has to follow it, or a healthy holder sleeps through its deadline.
 #[test]
 fn a_shorter_ttl_brings_the_next_renewal_forward() {
