@@ -39,7 +39,10 @@ pub(crate) fn start(filter: &str, format: Option<LogFormat>) -> Result<(), Strin
     let log = log.with_ansi(on_terminal);
     let log = match format {
         LogFormat::Text => log.boxed(),
-        LogFormat::Json => log.json().flatten_event(true).boxed(),
+        // Nothing here has spans; to look for them would cost every line some of its time.
+        LogFormat::Json => {
+            log.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+        }
     };
     // A logger that is already installed is fine.
     let _ = tracing_subscriber::registry().with(log.with_filter(passed)).try_init();
