@@ -346,7 +346,8 @@ export class Engine<Document> {
     } catch (error) {
       queueMicrotask(() => { throw error; });
     }
-    this.#last = this.#getSB();
+    // Where nothing was applied, what has been typed meanwhile is still to be noticed.
+    if (version) this.#last = this.#getSB();
     this.#send('applied', { version: version ?? undefined });
   }
 

@@ -242,6 +242,17 @@ test('section 8, forced release: a tab that crashed is offered what it saved', a
   expect(next.state.kind).toBe('saved');
 });
 
+// A page asked for what was there before, and there was nothing. What its user typed meanwhile was taken for what had been restored,
+// and was not saved until the next change.
+test('what is typed while there is nothing to restore is saved', async () => {
+  const app = await App.start();
+  const restored = app.autosave.restoreFromCurrent();
+  app.type('typed at once');
+  expect(await app.tab.run(restored)).toBe(false);
+  await app.pass(3_000);
+  expect(app.saved()).toBe('typed at once');
+});
+
 test('a restore keeps the present state, and can be undone', async () => {
   const app = await App.start();
   await app.saves('one');
