@@ -60,10 +60,12 @@ impl Known {
             Some(Last::Released(fence)) => found == 0 || found > *fence,
         };
         assert!(fits, "{key}: the store has {found}, but {:?} was acknowledged", self.last.get(key));
-        if found > 0 {
-            let highest = self.highest.entry(key.into()).or_insert(0);
-            *highest = (*highest).max(found);
-        }
+        let highest = self.highest.entry(key.into()).or_insert(0);
+        *highest = (*highest).max(found);
+        // The next command of this run is a release of what it found, or an acquire. It too may be under way when this run is
+        // killed: one that was killed early had released a key and not said so, and the next took that for a loss.
+        let last = if found > 0 { Last::Renewed(found) } else { Last::Released(*highest) };
+        self.last.insert(key.into(), last);
     }
 }
 
