@@ -591,7 +591,11 @@ mod tests {
         let other = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let alone = acquire(&first, 1);
-        while store.turns.begun_by_callers.load(Ordering::SeqCst) == 0 {
+        let is_under_way = || {
+            let begun = store.turns.begun_by_callers.load(Ordering::SeqCst);
+            begun + store.queue.pushed.load(Ordering::SeqCst) > 0
+        };
+        while !is_under_way() {
             tokio::task::yield_now().await;
         }
         assert_eq!(store.queue.pushed.load(Ordering::SeqCst), 0, "it takes its turn without the queue");
