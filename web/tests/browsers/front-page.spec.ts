@@ -121,7 +121,7 @@ describe.skipIf(!canRun)('the page at /', () => {
     const page = await open(dev);
     await isLive(page);
     await lockAsPage(page, 'minutes');
-    await lockAsPage(page, 'plan');
+    await lockAsPage(page, 'plans');
     await page.locator('h1').click();
     await page.keyboard.press('/');
     await page.keyboard.type('PLA');
