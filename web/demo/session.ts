@@ -39,7 +39,7 @@ export function addressFor({ id }: User): string {
   return `/demo?user=${encodeURIComponent(id)}`;
 }
 
-/** Ends the lock that somebody holds on a document, as this user and for this reason. */
+/** Ends the lock that another user holds on a document, as this user and for this reason. */
 export async function endLock(user: User, room: string, reason: string): Promise<void> {
   const address = `/api/documents/${encodeURIComponent(room)}/lock`;
   const headers = { authorization: `Bearer ${user.token}`, 'content-type': 'application/json' };

@@ -430,7 +430,7 @@ export class DocumentEngine implements EngineCalls {
     if (this.#state.mine && this.#state.mine.fence !== lock?.fence) this.#tell('news', {});
   }
 
-  /** Somebody has the lock now. */
+  /** The lock has a new holder. */
   #locked({ holder, fence }: Pick<DocumentEvent, 'holder' | 'fence'>): void {
     const { lock } = this.#state;
     this.#set({ lock: { holder, fence, since: lock?.fence === fence ? lock.since : Date.now(), leaving: false }, problem: null });
