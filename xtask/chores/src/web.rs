@@ -179,8 +179,8 @@ fn install(workspace: &Workspace) -> Result<()> {
     if std::fs::read(&mark).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
-    // `npm ci` refuses a lock file without the optional packages of other systems, and a mirror may not have those.
-    must(&mut npm(workspace, &["install", "--no-audit", "--no-fund", "--ignore-scripts"]))?;
+    // `npm install` would write the lock file again, in its own way.
+    must(&mut npm(workspace, &["ci", "--no-audit", "--no-fund", "--ignore-scripts"]))?;
     Ok(std::fs::write(mark, wanted)?)
 }
 
