@@ -45,7 +45,8 @@ pub(crate) fn start(filter: &str, format: Option<LogFormat>) -> Result<(), Strin
         }
     };
     // A logger that is already installed is fine.
-    let _ = tracing_subscriber::registry().with(log.with_filter(passed)).try_init();
+    // One filter for everything: to keep one for each layer costs every line some of its time, too.
+    let _ = tracing_subscriber::registry().with(passed).with(log).try_init();
     Ok(())
 }
 
