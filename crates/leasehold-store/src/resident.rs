@@ -52,17 +52,64 @@ impl Counters {
 pub struct Resident {
     pub counters: Counters,
     slots: BTreeMap<Key, Slot>,
-    /// The keys on which something will be due by itself, by when.
-    due: BTreeSet<(StoreTime, Key)>,
-    /// The free keys, by since when they are.
-    vacant: BTreeSet<(StoreTime, Key)>,
-    leases: HashMap<Owner, u32>,
+    lists: Lists,
     jobs: BTreeMap<Key, Job>,
     /// The finished jobs, by since when they are.
     finished: BTreeSet<(StoreTime, Key)>,
     endings: VecDeque<Ending>,
     ended: HashMap<(Key, LeaseId), LossReason>,
     events: VecDeque<Published>,
+}
+
+/// What is kept about all slots together, so that nobody has to look for it.
+#[derive(Debug, Default)]
+struct Lists {
+    /// The keys on which something will be due by itself, by when.
+    due: BTreeSet<(StoreTime, Key)>,
+    /// The free keys, by since when they are.
+    vacant: BTreeSet<(StoreTime, Key)>,
+    /// How many leases each owner has.
+    leases: HashMap<Owner, u32>,
+}
+
+impl Lists {
+    #[inline]
+    fn add(&mut self, key: &Key, slot: &Slot) {
+        self.due.extend(slot.due_at().map(|due_at| (due_at, key.clone())));
+        match &slot.lease {
+            Some(lease) => self.count(&lease.owner),
+            None => drop(self.vacant.insert((slot.vacant_since, key.clone()))),
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, key: &Key, slot: &Slot) {
+        if let Some(due_at) = slot.due_at() {
+            self.due.remove(&(due_at, key.clone()));
+        }
+        match &slot.lease {
+            Some(lease) => self.discount(&lease.owner),
+            None => drop(self.vacant.remove(&(slot.vacant_since, key.clone()))),
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, owner: &Owner) {
+        match self.leases.get_mut(owner) {
+            Some(count) => *count += 1,
+            None => drop(self.leases.insert(owner.clone(), 1)),
+        }
+    }
+
+    #[inline]
+    fn discount(&mut self, owner: &Owner) {
+        if let Some(count) = self.leases.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.leases.remove(owner);
+            }
+        }
+    }
 }
 
 /// Changes that are decided but not yet durable.
@@ -155,13 +202,13 @@ impl Resident {
 
     #[inline]
     pub fn has_leases(&self) -> bool {
-        !self.due.is_empty()
+        !self.lists.due.is_empty()
     }
 
     /// When something is due next.
     #[inline]
     pub fn next_due(&self) -> Option<StoreTime> {
-        self.due.first().map(|(at, _)| *at)
+        self.lists.due.first().map(|(at, _)| *at)
     }
 
     /// The slots of `range` that hold a lease which has not expired at `now`, and whether there may be more.
@@ -246,7 +293,7 @@ impl Resident {
     #[inline]
     pub fn settle_due(&self, staged: &mut Staged, limit: usize, limits: &Limits) -> usize {
         let now = staged.now;
-        let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key);
+        let due = self.lists.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key);
         let due: Vec<Key> = due.filter(|key| !staged.slots.contains_key(*key)).take(limit).cloned().collect();
         for key in &due {
             self.decide(staged, key, &Command::Settle, limits);
@@ -257,8 +304,8 @@ impl Resident {
     /// Stages the forgetting of keys that have been free for long, at most `limit`.
     #[inline]
     pub fn forget(&self, staged: &mut Staged, limit: usize) {
-        let too_many = self.vacant.len().saturating_sub(ENDINGS_KEPT);
-        for (index, (_, key)) in self.vacant.iter().take(limit).enumerate() {
+        let too_many = self.lists.vacant.len().saturating_sub(ENDINGS_KEPT);
+        for (index, (_, key)) in self.lists.vacant.iter().take(limit).enumerate() {
             let Some(slot) = self.slots.get(key).filter(|_| !staged.slots.contains_key(key)) else {
                 continue;
             };
@@ -280,9 +327,9 @@ impl Resident {
         let now = staged.now;
         self.counters = staged.counters;
         for (key, slot) in staged.slots {
-            self.take_out(&key);
-            if let Some(slot) = slot {
-                self.put(key, slot);
+            match slot {
+                Some(slot) => self.put(key, slot),
+                None => self.take_out(&key),
             }
         }
         for (key, job) in staged.jobs {
@@ -343,7 +390,7 @@ impl Resident {
 
     #[inline]
     fn is_full(&self, staged: &Staged, owner: &Owner, limits: &Limits) -> bool {
-        let committed = self.leases.get(owner).copied().map_or(0, i64::from);
+        let committed = self.lists.leases.get(owner).copied().map_or(0, i64::from);
         let change = staged.leases.get(owner).copied().unwrap_or(0);
         committed + change >= i64::from(limits.leases_per_owner)
     }
@@ -363,35 +410,26 @@ impl Resident {
         }
     }
 
+    /// Puts a slot in the place of the key's last one.
     #[inline]
     fn put(&mut self, key: Key, slot: Slot) {
-        if let Some(due_at) = slot.due_at() {
-            self.due.insert((due_at, key.clone()));
-        }
-        match &slot.lease {
-            Some(lease) => *self.leases.entry(lease.owner.clone()).or_default() += 1,
+        match self.slots.get_mut(&key) {
+            Some(place) => {
+                self.lists.remove(&key, place);
+                self.lists.add(&key, &slot);
+                *place = slot;
+            }
             None => {
-                self.vacant.insert((slot.vacant_since, key.clone()));
+                self.lists.add(&key, &slot);
+                self.slots.insert(key, slot);
             }
         }
-        self.slots.insert(key, slot);
     }
 
     #[inline]
     fn take_out(&mut self, key: &Key) {
-        let Some(slot) = self.slots.remove(key) else { return };
-        if let Some(due_at) = slot.due_at() {
-            self.due.remove(&(due_at, key.clone()));
-        }
-        let Some(lease) = &slot.lease else {
-            self.vacant.remove(&(slot.vacant_since, key.clone()));
-            return;
-        };
-        if let Some(count) = self.leases.get_mut(&lease.owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.leases.remove(&lease.owner);
-            }
+        if let Some(slot) = self.slots.remove(key) {
+            self.lists.remove(key, &slot);
         }
     }
 

@@ -86,23 +86,28 @@ pub(super) fn missing(path: &Path) -> Error {
 pub(super) struct Place {
     path: PathBuf,
     #[cfg(unix)]
+    log: PathBuf,
+    #[cfg(unix)]
     opened: [Option<(u64, u64)>; 2],
 }
 
 impl Place {
     /// The files that are there now.
+    #[cfg(unix)]
     pub(super) fn of(path: &Path) -> Self {
-        Self {
-            #[cfg(unix)]
-            opened: identities(path),
-            path: path.to_owned(),
-        }
+        let (path, log) = (path.to_owned(), beside(path, "-wal"));
+        Self { opened: [identity_at(&path), identity_at(&log)], path, log }
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn of(path: &Path) -> Self {
+        Self { path: path.to_owned() }
     }
 
     /// Refuses to go on if other files, or none, have the names of those that were opened.
     pub(super) fn check(&self) -> Result<()> {
         #[cfg(unix)]
-        if identities(&self.path) != self.opened {
+        if [identity_at(&self.path), identity_at(&self.log)] != self.opened {
             let what = format!(
                 "{} or its log was deleted or replaced while it was open. Move it back, or start this program again; \
                  without the file it begins with an empty store, or with the backup that you put there",
@@ -112,11 +117,6 @@ impl Place {
         }
         Ok(()) // Elsewhere, a file that is open cannot be deleted.
     }
-}
-
-#[cfg(unix)]
-fn identities(path: &Path) -> [Option<(u64, u64)>; 2] {
-    [identity_at(path), identity_at(&beside(path, "-wal"))]
 }
 
 /// The device and the number of a file. Its times are not asked for: Linux then gives the next write a finer time, which is one

@@ -15,6 +15,9 @@ use crate::{Error, Result, Retry};
 pub(super) struct ModeLock {
     path: PathBuf,
     file: File,
+    /// The path of the lock file, and which file that was when it was opened.
+    #[cfg(unix)]
+    opened: (PathBuf, Option<(u64, u64)>),
     /// Whether no other process had the store open when the lock was taken.
     was_alone: bool,
 }
@@ -48,7 +51,16 @@ impl ModeLock {
     }
 
     fn open(path: &Path) -> Result<Self> {
-        Ok(Self { path: path.to_owned(), file: open_lock_file(path)?, was_alone: false })
+        let file = open_lock_file(path)?;
+        #[cfg(unix)]
+        let opened = (lock_path(path), identity(file.metadata()));
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            #[cfg(unix)]
+            opened,
+            was_alone: false,
+        })
     }
 
     fn take_exclusive(mut self, when_alone: impl Fn(&Path) -> Result<()>) -> Result<Self> {
@@ -93,10 +105,8 @@ impl ModeLock {
     pub(super) fn is_in_force(&self) -> bool {
         #[cfg(unix)]
         {
-            use std::os::unix::fs::MetadataExt;
-            let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-            let at_path = std::fs::symlink_metadata(lock_path(&self.path)).map(identity);
-            at_path.is_ok_and(|found| self.file.metadata().map(identity).is_ok_and(|own| own == found))
+            let (path, own) = &self.opened;
+            own.is_some() && identity(std::fs::symlink_metadata(path)) == *own
         }
         #[cfg(not(unix))]
         true // There, a file that is open cannot be deleted.
@@ -223,6 +233,13 @@ fn describe(holders: &[String]) -> String {
 
 fn is_alive(pid: &str) -> bool {
     !cfg!(target_os = "linux") || Path::new("/proc").join(pid).exists()
+}
+
+/// The device and the number of a file, if there is one.
+#[cfg(unix)]
+fn identity(found: std::io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    found.ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn lock_path(path: &Path) -> PathBuf {
