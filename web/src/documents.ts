@@ -31,6 +31,10 @@ let tab: Promise<string> | undefined;
 let lastNumber = 0;
 const documents = new Map<number, PageDocument>();
 const watchers = new Set<(event: DocumentEvent) => void>();
+/** Whether the page is being left. */
+let isLeft = false;
+/** A page that is still there so long after it seemed to be left stays: a link was to a file, or to another program. */
+const STAYS_AFTER_MS = 1_000;
 /** Documents that are about to be closed. The next one of the same name waits for it: a component may be mounted again at once. */
 const closing = new Map<string, Promise<unknown>>();
 
@@ -144,9 +148,8 @@ class PageDocument implements DocumentLock {
 
   // --- what the user does ---
 
-  acquire(): Promise<boolean> {
-    if (this.fence !== null) return Promise.resolve(true);
-    return this.#during('acquire', () => this.#bid({ how: 'acquire', leaseId: newId() }));
+  async acquire(): Promise<boolean> {
+    return this.fence !== null || this.#during('acquire', () => this.#bid({ how: 'acquire', leaseId: newId() }));
   }
 
   ask(): Promise<boolean> {
@@ -304,7 +307,11 @@ class PageDocument implements DocumentLock {
     const { mine, lost } = engine;
     if (before.me?.id !== engine.me?.id) this.#offer();
     if (mine) this.#watch();
-    if (mine && mine.leaseId !== this.#lease?.leaseId) this.#keep({ leaseId: mine.leaseId });
+    if (mine && mine.leaseId !== this.#lease?.leaseId) {
+      // Neither what this page had nor what it has drawn: another page of this tab has had the lock, and may have saved.
+      if (mine.leaseId !== this.#lease?.next) this.#loaded = null;
+      this.#keep({ leaseId: mine.leaseId });
+    }
     if (mine && mine.fence !== this.#loaded && mine.fence !== this.#loading?.fence) {
       this.#loading = { fence: mine.fence, done: this.#load(mine.fence) };
     }
@@ -392,10 +399,14 @@ class PageDocument implements DocumentLock {
   /** Resumes what the page before this one has left in this tab. */
   #resume(): void {
     const kept = keptLease(this.#name);
+    this.#isResuming = kept !== undefined;
     if (!kept) return;
-    this.#isResuming = true;
+    // The next page in this tab may have resumed the lock, under the same fence, and saved.
+    if (kept.leaseId !== this.#lease?.leaseId) this.#loaded = null;
     this.#resumed = this.#bid({ how: 'resume', leaseId: kept.leaseId, next_lease_id: kept.next ?? newId() }).then((isMine) => {
       if (!isMine) this.#keepUnsaved();
+      // What the page still has needs no draft.
+      else if (this.#draft && this.options.unsaved?.() === this.#draft.text) this.discardDraft();
       this.#isResuming = false;
       this.#draw();
     });
@@ -403,24 +414,19 @@ class PageDocument implements DocumentLock {
 
   leave(): void {
     const url = `${this.#server}/api/documents/${encodeURIComponent(this.roomId)}/lock/release`;
-    const { leaseId, next } = this.#lease ?? {};
-    // A lock that was asked for may be there, although the answer is not.
-    for (const lease_id of [leaseId, next]) {
-      if (!lease_id) continue;
-      const body = JSON.stringify({ lease_id });
-      // Both: Firefox ends the process of a closed tab and loses requests on their way, the later ones more often.
-      void fetch(url, { method: 'POST', body, keepalive: true, mode: 'no-cors' }).catch(() => {});
-      navigator.sendBeacon(url, body);
+    // Both: a lock that was asked for may be there, although the answer is not.
+    for (const lease_id of Object.values(this.#lease ?? {})) {
+      void fetch(url, { method: 'POST', body: JSON.stringify({ lease_id }), keepalive: true, mode: 'no-cors' }).catch(() => {});
     }
     if (this.#engine.mine) this.#keepUnsaved();
-    // At once: a page that comes back from the cache may act before the Worker has said anything.
+    // At once: a page that stays, or comes back from the cache, may act before the Worker has said anything.
     this.#engine = { ...this.#engine, mine: null };
+    this.#isResuming = this.#lease !== undefined;
     void this.send('leave');
+    this.#draw();
   }
 
   back(): void {
-    // The next page in this tab may have resumed the lock, under the same fence, and saved.
-    if (keptLease(this.#name)?.leaseId !== this.#lease?.leaseId) this.#loaded = null;
     void this.send('back');
     this.#resume();
     this.#draw();
@@ -443,15 +449,26 @@ class PageDocument implements DocumentLock {
 /** Follows the life of the page. */
 function follow(): void {
   const each = (work: (document: PageDocument) => void) => documents.forEach(work);
-  addEventListener('pagehide', () => {
+  const leave = () => {
+    isLeft = true;
     each((document) => document.leave());
     leaveTab();
-  });
-  addEventListener('pageshow', ({ persisted }) => {
-    if (!persisted) return;
+  };
+  const back = () => {
+    if (!isLeft) return;
+    isLeft = false;
     void holdTab();
     each((document) => document.back());
-  });
+  };
+  addEventListener('pagehide', leave);
+  addEventListener('pageshow', back);
+  // Firefox ends most closed tabs without a `pagehide`, or before it has sent what that sends. The inner listener comes after all
+  // of the application's own: if one of them has the user asked first, the page is not left yet.
+  addEventListener('beforeunload', () => addEventListener('beforeunload', (event) => {
+    if (event.defaultPrevented || event.returnValue) return;
+    leave();
+    setTimeout(back, STAYS_AFTER_MS);
+  }, { once: true }), true);
   addEventListener('online', () => each((document) => document.send('hurry')));
   document.addEventListener('visibilitychange', () => {
     each((open) => open.send('visible', isVisible()));

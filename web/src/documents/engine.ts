@@ -211,10 +211,13 @@ export class DocumentEngine implements EngineCalls {
     let sent = 0;
     // A page that was reloaded goes on until there is an answer: what it had may be lost, and must not be left uncertain.
     const isWaitedFor = how !== 'resume';
-    const reply = await this.#patiently(() => {
+    const post = (path: string, body: object) => this.#patiently(() => {
       sent = this.#tell('look', {}).at;
       return this.#http.call('POST', path, { body });
     }, isWaitedFor);
+    let reply = await post(path, body);
+    // Another page of this tab may have resumed the lock since, under a lease id that Firefox does not show to a page from its cache.
+    if (!isWaitedFor && reply.status === 403) reply = await post('lock', {});
     return this.#granted(sent, reply, isWaitedFor);
   }
 
@@ -412,7 +415,8 @@ export class DocumentEngine implements EngineCalls {
   }
 
   #hear(name: string, data: any): void {
-    if (name === 'end') return data.reason === 'token_expired' ? this.#http.forgetToken() : undefined;
+    // The end of a stream has no number.
+    if (data.reason === 'token_expired') this.#http.forgetToken();
     if (data.seq === undefined || data.seq <= this.#seq - (name === 'snapshot' ? 1 : 0)) return;
     this.#seq = data.seq;
     if (name === 'snapshot') this.#see(data);

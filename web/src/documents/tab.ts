@@ -49,10 +49,9 @@ export function leaveTab(): void {
 
 /** Holds the Web Lock on the id, unless this page has it already. False if another page has it. Where there are no Web Locks, nobody
  * can tell. */
-export function holdTab(): Promise<boolean> {
+export async function holdTab(): Promise<boolean> {
   const { locks } = navigator;
-  if (!locks || letGo) return Promise.resolve(true);
-  return new Promise((resolve) => {
+  return !locks || letGo !== undefined || new Promise((resolve) => {
     locks.request(`${NAME}.${id}`, { signal: AbortSignal.timeout(RELOAD_MS) }, () => {
       resolve(true);
       return new Promise<void>((end) => { letGo = end; });

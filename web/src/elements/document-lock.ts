@@ -14,9 +14,9 @@ import { Voice } from './voice.js';
 
 const STYLE = `${COMMON}${LINE}
 :host{display:block}
-.base{display:flex;flex-wrap:wrap;align-items:center;gap:.4em .8em}
+.base,[part=draft]{display:flex;flex-wrap:wrap;align-items:center;gap:.4em .8em}
 [part=people]{margin-inline-start:auto}
-[part=draft]{flex:1 0 100%;display:flex;flex-wrap:wrap;align-items:center;gap:.4em .8em;padding-inline-start:.75em;border-inline-start:.25em solid var(--autosave-warn,var(--warn))}
+[part=draft]{flex:1 0 100%;padding-inline-start:.75em;border-inline-start:.25em solid var(--autosave-warn,var(--warn))}
 textarea,pre{display:block;font:inherit;color:inherit;background:transparent;width:100%;padding:.5em;margin:.25em 0 1em;border:1px solid var(--autosave-line,var(--line));border-radius:var(--autosave-radius,.35em)}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;max-height:50vh;overflow:auto}
 `;
@@ -98,8 +98,8 @@ export class DocumentLockElement extends StoreElement<DocumentLock> {
   }
 
   #drawPeople({ presence: { editing, asking, looking } }: DocumentState): void {
-    const names = [...new Map([...editing, ...asking, ...looking].map(({ id, name }) => [id, name])).values()];
-    write(this.#people, names.length > 0 ? this.#words.here(names.join(', ')) : '');
+    const names = [...new Map([...editing, ...asking, ...looking].map(({ id, name }) => [id, name])).values()].join(', ');
+    write(this.#people, names && this.#words.here(names));
   }
 
   /** The buttons, made anew where others are wanted. */

@@ -16,12 +16,11 @@ button[aria-disabled=true]{opacity:.6;cursor:default}
 .base:focus{outline:none}
 dialog{font:inherit;color:var(--autosave-text,CanvasText);background:var(--autosave-surface,Canvas);text-align:start;
 border:1px solid var(--autosave-line,var(--line));border-radius:calc(2*var(--autosave-radius,.35em));padding:1.25em;
-width:min(40em,calc(100vw - 2em));max-height:calc(100vh - 2em)}
+width:min(40em,calc(100vw - 2em))}
 dialog::backdrop{background:rgb(0 0 0/.45)}
 h2{font-size:1.15em;margin:0 0 .75em}
 p{margin:0 0 1em}
 .row{display:flex;flex-wrap:wrap;gap:.5em;justify-content:flex-end;align-items:center}
-.row span{flex:1 0 100%}
 .primary{background:var(--autosave-accent,CanvasText);border-color:var(--autosave-accent,CanvasText);color:var(--autosave-on-accent,Canvas)}
 .primary:hover{background:var(--autosave-accent,CanvasText);opacity:.85}
 `;

@@ -24,6 +24,7 @@ border:1px solid var(--autosave-line,var(--line));border-radius:calc(2*var(--aut
 .head button{border-color:transparent}
 .scroll{overflow:auto;min-height:0;margin:-3px;padding:3px}
 :host([inline]) .scroll{max-height:var(--autosave-height,30em)}
+.row span{flex:1 0 100%}
 .scroll+.row:not(:empty){margin-block-start:1em}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:.4em .5em;text-align:start;border-bottom:1px solid var(--autosave-line,color-mix(in srgb,currentColor 25%,transparent));font-weight:inherit}

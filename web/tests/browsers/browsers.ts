@@ -130,11 +130,18 @@ async function startPuppeteer(kind: Kind, profile: string, isPrivate: boolean): 
     // A test that takes too long is ended by the test's own limit: a tab may be asked to wait for ten minutes.
     protocolTimeout: 0,
   });
+  let last: Promise<unknown> = Promise.resolve();
+  /** Firefox fails to open a tab while it is closing another one. */
+  const inTurn = <T>(work: () => Promise<T>): Promise<T> => {
+    const done = last.then(work);
+    last = done.catch(() => {});
+    return done;
+  };
   return {
     kind,
     close: () => browser.close(),
     open: async (url) => {
-      const page = await browser.newPage();
+      const page = await inTurn(() => browser.newPage());
       await page.goto(url);
       const become = async (state: 'frozen' | 'active') => {
         await (await page.createCDPSession()).send('Page.setWebLifecycleState', { state });
@@ -143,8 +150,9 @@ async function startPuppeteer(kind: Kind, profile: string, isPrivate: boolean): 
         run: (work, argument) => page.evaluate(work as never, argument as never) as never,
         press: (key) => page.keyboard.press(key),
         reduceMotion: cannot,
-        close: () => page.close(),
-        away: async (to) => { await page.goto(to); },
+        // As a user's click does, and a plain `close` does not, it tells Firefox to ask the page first (`beforeunload`).
+        close: () => inTurn(() => page.close({ runBeforeUnload: kind === 'firefox' })),
+        away: (to) => away(page, to),
         back: () => back(page),
         crash: async () => {
           const crashed = new Promise((resolve) => { page.once('error', resolve); });
@@ -165,13 +173,30 @@ function cannot(): Promise<never> {
   return Promise.reject(new Error('there is no command for it here'));
 }
 
+/** A page in which scripts can be run. */
+interface Scripted {
+  evaluate(code: string): Promise<unknown>;
+}
+
+/** Follows a link. Once Firefox has brought a page back from its cache, `goto` never ends there. */
+async function away(page: Scripted, to: string): Promise<void> {
+  const address = JSON.stringify(to);
+  page.evaluate(`location.assign(${address})`).catch(() => {});
+  await isSo(page, `document.readyState === 'complete' && location.href === new URL(${address}).href`);
+}
+
 /** Goes back. A page from the cache never says that it was loaded, so what is waited for is that its script answers. */
-async function back(page: { evaluate(code: string): Promise<unknown> }): Promise<void> {
+async function back(page: Scripted): Promise<void> {
   page.evaluate('history.back()').catch(() => {});
+  await isSo(page, "typeof tab === 'object'");
+}
+
+/** Asks a page again and again, until it answers yes. */
+async function isSo(page: Scripted, question: string): Promise<void> {
   for (;;) {
-    const answers = page.evaluate('typeof tab').catch(() => 'not yet');
-    const patience = new Promise((resolve) => setTimeout(resolve, 500, 'not yet'));
-    if (await Promise.race([answers, patience]) === 'object') return;
+    const answer = page.evaluate(question).catch(() => false);
+    const patience = new Promise((resolve) => setTimeout(resolve, 500, false));
+    if (await Promise.race([answer, patience]) === true) return;
   }
 }
 

@@ -11,8 +11,7 @@ import { Store } from './wire.js';
 const TTL_MS = 3_000;
 const WAYS = { chromium: ['reload', 'close', 'crash'], firefox: ['reload', 'close'] } as const;
 const ROUNDS = Number(process.env['DOCUMENT_ROUNDS'] ?? 5);
-/** Firefox takes part in long runs alone: the waits are the server's, and its own return after a reload is tested elsewhere. */
-const KINDS: Kind[] = process.env['DOCUMENT_ROUNDS'] ? ['chromium', 'firefox'] : ['chromium'];
+const KINDS: Kind[] = ['chromium', 'firefox'];
 /** What others may have to wait: the soft release's 5 s and a second, or the lock's own time and a second. */
 const BARS = { close: 6_000, crash: TTL_MS + 1_000, reload: 0 };
 

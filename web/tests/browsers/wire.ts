@@ -132,6 +132,8 @@ export class Store {
       const url = new URL(request.url!, 'http://localhost');
       const room = url.pathname.slice(1);
       const headers = { 'access-control-allow-origin': '*', 'access-control-allow-methods': 'PUT', 'content-type': 'text/plain; charset=utf-8' };
+      // A browser that is sent here stays where it is.
+      if (url.search === '?nothing') return response.writeHead(204).end();
       if (request.method !== 'PUT') return response.writeHead(200, headers).end(store.text(room));
       const parts: Buffer[] = [];
       for await (const part of request) parts.push(part as Buffer);
