@@ -109,8 +109,14 @@ class PageDocument implements DocumentLock {
     return mine ? Math.min(mine.wall - Date.now(), mine.monotonic - (performance.timeOrigin + performance.now())) : 0;
   }
 
-  #status(): DocumentStatus {
-    const { mine, lock, connection, isRefused } = this.#engine;
+  /** The lock as the user sees it: one that this very page could not renew is nobody else's. */
+  get #lock(): EngineState['lock'] {
+    const { lock, lost } = this.#engine;
+    return lost?.reason === 'offline' && lock?.fence === this.#loaded ? null : lock;
+  }
+
+  #status(lock: EngineState['lock']): DocumentStatus {
+    const { mine, connection, isRefused } = this.#engine;
     if (this.#isClosed) return 'closed';
     if (this.fence !== null) return 'mine';
     if (mine && this.#left() > 0) return 'connecting';
@@ -121,8 +127,9 @@ class PageDocument implements DocumentLock {
   }
 
   #drawn(): DocumentState {
-    const { me, lock, mine, may, connection, asking, presence, lost, problem } = this.#engine;
-    const status = this.#status();
+    const { me, mine, may, connection, asking, presence, lost, problem } = this.#engine;
+    const lock = this.#lock;
+    const status = this.#status(lock);
     const isMine = mine !== null && this.#left() > 0;
     const sameUser = !isMine && lock != null && lock.holder.id === me?.id;
     return {
@@ -356,8 +363,7 @@ class PageDocument implements DocumentLock {
 
   /** The server is back: what could not be renewed is asked for again, if nobody else has it. */
   #regain(): void {
-    const { lock, me } = this.#engine;
-    if (lock === null || (lock && lock.holder.id === me?.id)) void this.acquire();
+    if (this.#lock === null) void this.acquire();
   }
 
   /** Stops in time, even if the Worker says nothing. */
@@ -399,7 +405,7 @@ class PageDocument implements DocumentLock {
   /** Resumes what the page before this one has left in this tab. */
   #resume(): void {
     const kept = keptLease(this.#name);
-    this.#isResuming = kept !== undefined;
+    this.#isResuming = !!kept;
     if (!kept) return;
     // The next page in this tab may have resumed the lock, under the same fence, and saved.
     if (kept.leaseId !== this.#lease?.leaseId) this.#loaded = null;
@@ -421,7 +427,7 @@ class PageDocument implements DocumentLock {
     if (this.#engine.mine) this.#keepUnsaved();
     // At once: a page that stays, or comes back from the cache, may act before the Worker has said anything.
     this.#engine = { ...this.#engine, mine: null };
-    this.#isResuming = this.#lease !== undefined;
+    this.#isResuming = !!this.#lease;
     void this.send('leave');
     this.#draw();
   }
@@ -489,7 +495,7 @@ function post(message: ToWorker): void {
       if ('broken' in data) fail(data.broken);
       else documents.get(data.document)?.hear(data);
     };
-    worker.onerror = (event) => fail(event.message || 'the Worker could not be loaded: say where it is with init({ workerUrl })');
+    worker.onerror = (event) => fail(event.message || 'the Worker was not loaded: say where it is with init({ workerUrl })');
     worker.postMessage({ wasmUrl: places.wasmUrl && new URL(places.wasmUrl, document.baseURI).href } satisfies ToWorker);
   }
   worker.postMessage(message);

@@ -412,6 +412,19 @@ export function documentTests(kind: Kind): void {
     expect(await b.run(() => doc.events.map(({ event }) => event), null)).not.toContain('DocumentUnlocked');
   }, true);
 
+  // The page took its own lock, which it could not renew, for that of another tab of the user, and offered to take it over.
+  check('a page that could not renew: nobody else has its lock, and it can have it again', async (stage) => {
+    stage.useBrief();
+    const wire = await stage.wire();
+    const a = await stage.open({ server: wire.url, isDeaf: true });
+    await acquire(a);
+    wire.cut();
+    await until(a, 'free', 'read-only');
+    expect(await state(a)).toMatchObject({ status: 'free', sameUser: false, mayTakeOver: false, holder: null, lost: { reason: 'offline' } });
+    wire.mend();
+    expect(await a.run(() => doc.lock.acquire(), null)).toBe(true);
+  }, true);
+
   // A page took a state whose number was lower than the last one for an old one, and from then on nothing was news to it.
   check('a server that begins anew, with an empty store: the page learns that its lock is gone, and can have another', async (stage) => {
     await stage.ownServer();
