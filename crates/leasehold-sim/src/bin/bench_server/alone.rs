@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use leasehold_sim::load::ForeignLoad;
 
-use crate::calls::{Caller, Filler, Protocol, Target, watch};
+use crate::calls::{ACQUIRE_STEP, Caller, Filler, Protocol, RENEW_STEP, STEPS, Target, watch};
 use crate::report::{Figures, Report, print_load};
 use crate::servers::Servers;
 use crate::{Args, drive, turn};
@@ -73,6 +73,31 @@ pub async fn database(args: &Args) -> Result<()> {
             target.name,
             report.figures(target.name, CONNECTIONS),
             report.figures("two trips", CONNECTIONS),
+        );
+    }
+    print_load(load.cores());
+    Ok(())
+}
+
+/// What a renewal costs: every connection locks a document, and then renews it.
+pub async fn renewals(args: &Args) -> Result<()> {
+    let mut servers = Servers::none()?;
+    servers.leasehold(&args.program, "leasehold", &["--log", "warn"])?;
+    let (target, time) = (servers.named("leasehold")?, Duration::from_secs(args.seconds));
+    let load = ForeignLoad::start();
+    println!("connections   renewals/s      p50      p99   CPU");
+    for connections in crate::CONNECTIONS {
+        let mut holders = Vec::new();
+        for number in 0..connections {
+            let mut holder = Caller::connect(target, number).await?;
+            holder.call(ACQUIRE_STEP).await?;
+            holders.push(holder.repeating(RENEW_STEP)?);
+        }
+        let Figures { cycles_per_s, p50_ms, p99_ms, cpu_us_per_request } =
+            drive(target, holders, time).await?;
+        let renewals = cycles_per_s * STEPS as f64;
+        println!(
+            "{connections:>11}   {renewals:>10.0}  {p50_ms:>4.2} ms  {p99_ms:>4.2} ms  {cpu_us_per_request:>3.0} µs"
         );
     }
     print_load(load.cores());

@@ -9,6 +9,8 @@ use tokio::net::TcpStream;
 
 /// Acquire, renew, release.
 pub const STEPS: usize = 3;
+pub const ACQUIRE_STEP: usize = 0;
+pub const RENEW_STEP: usize = 1;
 
 /// A server under measurement.
 #[derive(Clone)]
@@ -84,6 +86,13 @@ impl Caller {
     /// The same connection, with this request in the place of all three.
     pub fn with_request(self, request: &str) -> Self {
         Self { requests: std::array::from_fn(|_| request.as_bytes().to_vec()), ..self }
+    }
+
+    /// The same connection, with this step of a cycle in the place of all three.
+    pub fn repeating(mut self, step: usize) -> Result<Self> {
+        let request = self.requests.get(step).context("a step")?.clone();
+        self.requests = std::array::from_fn(|_| request.clone());
+        Ok(self)
     }
 
     /// Sends a request and waits for its whole answer, which must be a success.

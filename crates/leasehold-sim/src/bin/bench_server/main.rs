@@ -57,6 +57,8 @@ enum What {
     Minutes,
     /// A server on PostgreSQL, beside a loop of two trips on the same database
     Database,
+    /// What a renewal alone costs
+    Renewals,
     /// What HTTP alone costs, and renewals a hundred in a call
     Ceiling,
     /// With more and more live leases, and more and more watched documents
@@ -76,6 +78,7 @@ async fn main() -> Result<()> {
         What::Extras => alone::extras(&args).await,
         What::Minutes => alone::minutes(&args).await,
         What::Database => alone::database(&args).await,
+        What::Renewals => alone::renewals(&args).await,
         What::Ceiling => alone::ceiling(&args).await,
         What::Growth => growth::growth(&args).await,
         What::Live => live::live(&args).await,
