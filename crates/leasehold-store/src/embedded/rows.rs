@@ -147,7 +147,7 @@ pub(super) fn read_slot(db: &Connection, key: &Key) -> RowResult<Option<Slot>> {
     rows.next()?.map(|row| slot_from(row).map(|(_, slot)| slot)).transpose()
 }
 
-/// It replaces the row. `ON CONFLICT … DO UPDATE` would read the old one first, column by column, which takes a third longer.
+/// It replaces the row. `ON CONFLICT … DO UPDATE` would read the old one first, column by column: a sixth of all that SQLite does.
 const WRITE_SLOT: &str = "INSERT OR REPLACE INTO slot \
         (key, seq, vacant_since, due_at, owner, lease_id, fence, acquired_at, renewed_at, expires_at, ttl_ms, leaving, \
          meta, request, sum, tab) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
