@@ -178,11 +178,11 @@ interface Scripted {
   evaluate(code: string): Promise<unknown>;
 }
 
-/** Follows a link. Once Firefox has brought a page back from its cache, `goto` never ends there. */
+/** Follows a link, perhaps to the same page. Once Firefox has brought a page back from its cache, `goto` never ends there. */
 async function away(page: Scripted, to: string): Promise<void> {
   const address = JSON.stringify(to);
-  page.evaluate(`location.assign(${address})`).catch(() => {});
-  await isSo(page, `document.readyState === 'complete' && location.href === new URL(${address}).href`);
+  page.evaluate(`wasLeft = true; location.assign(${address})`).catch(() => {});
+  await isSo(page, `typeof wasLeft === 'undefined' && document.readyState === 'complete' && location.href === new URL(${address}).href`);
 }
 
 /** Goes back. A page from the cache never says that it was loaded, so what is waited for is that its script answers. */

@@ -217,7 +217,7 @@ describe.skipIf(!canRun('chromium'))('how it looks', () => {
     await shoot(page, 'phone');
     // Another person, in another browser: read-only.
     const other = await open({ colorScheme: 'dark', locale: 'ja-JP', viewport: { width: 390, height: 844 } }, '/demo?user=user-b');
-    await other.getByText('Anna さんが').waitFor();
+    await other.locator('#standing-text', { hasText: 'Anna さんが' }).waitFor();
     expect(await overflow(other)).toBe(0);
     expect(await axe(other)).toEqual([]);
     await shoot(other, 'phone-japanese-dark');
