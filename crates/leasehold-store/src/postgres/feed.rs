@@ -20,6 +20,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::bus;
 use super::connect::{self, Param};
+use super::rows::EVENT;
 use super::trouble::{Trouble, TroubleResult};
 use super::turn::{CLOCK, HEADER, HEADER_COLUMNS, Header};
 use super::url::{Listen, PostgresUrl};
@@ -65,7 +66,7 @@ pub(super) async fn next(inner: &Inner, after: Position, limit: usize) -> Result
 async fn events_after(inner: &Inner, after: Position, limit: usize) -> TroubleResult<Option<Feed>> {
     inner.ready().await?;
     let sql = format!(
-        "WITH {CLOCK} SELECT {HEADER}, (SELECT min(position) FROM leasehold.event), to_jsonb(e)::text \
+        "WITH {CLOCK} SELECT {HEADER}, (SELECT min(position) FROM leasehold.event), {EVENT} \
          FROM clock, leasehold.store s LEFT JOIN LATERAL \
            (SELECT * FROM leasehold.event WHERE position > $1 ORDER BY position LIMIT $2) e ON true \
          ORDER BY e.position"
@@ -86,7 +87,7 @@ async fn events_after(inner: &Inner, after: Position, limit: usize) -> TroubleRe
 }
 
 fn event(row: &Row) -> TroubleResult<leasehold_core::Published> {
-    rows::event_from(row.try_get(HEADER_COLUMNS + 1)?)
+    rows::event_from(row, HEADER_COLUMNS + 1)
 }
 
 /// How many texts a receiver of the bus may be behind.

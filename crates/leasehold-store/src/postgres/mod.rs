@@ -39,6 +39,7 @@ use crate::{
 };
 use connect::Param;
 use history::Timelines;
+use rows::SLOT;
 use steps::Steps;
 use trouble::{Next, Trouble, TroubleResult};
 use turn::{CLOCK, HEADER, HEADER_COLUMNS, Header, NOW, Turn};
@@ -221,15 +222,14 @@ impl Inner {
     async fn read(&self, key: &Key) -> TroubleResult<Reading> {
         self.ready().await?;
         let sql = format!(
-            "WITH {CLOCK} SELECT {HEADER}, to_jsonb(k)::text FROM clock, leasehold.store s \
+            "WITH {CLOCK} SELECT {HEADER}, {SLOT} FROM clock, leasehold.store s \
              LEFT JOIN leasehold.slot k ON k.key = $1"
         );
         let key = key.as_str();
         let sent = self.steps.own();
         let row = self.look_for_one(&sql, &[(&key, Type::TEXT)]).await?;
         let header = Header::from_row(self, sent, &row)?;
-        let slot: Option<&str> = row.try_get(HEADER_COLUMNS)?;
-        let slot = slot.map(rows::slot_from).transpose()?;
+        let slot = rows::slot_from(&row, HEADER_COLUMNS)?;
         let slot = slot.map_or_else(|| Slot::unknown(header.seq_floor), |(_, slot)| slot);
         Ok(Reading { slot, now: header.now, position: header.position })
     }
@@ -237,9 +237,9 @@ impl Inner {
     async fn list(&self, range: &Range) -> TroubleResult<Page> {
         self.ready().await?;
         let sql = format!(
-            "WITH {CLOCK} SELECT {HEADER}, to_jsonb(l)::text FROM clock, leasehold.store s LEFT JOIN LATERAL \
+            "WITH {CLOCK} SELECT {HEADER}, {SLOT} FROM clock, leasehold.store s LEFT JOIN LATERAL \
                (SELECT * FROM leasehold.slot k WHERE k.key >= $1 AND k.key > $2 AND k.expires_at > {NOW} \
-                ORDER BY k.key LIMIT $3) l ON true ORDER BY l.key"
+                ORDER BY k.key LIMIT $3) k ON true ORDER BY k.key"
         );
         let limit = range.limit.clamp(1, Range::MAX_LIMIT);
         let (prefix, after) = (range.prefix.as_str(), range.after.as_ref().map_or("", Key::as_str));
@@ -251,8 +251,7 @@ impl Inner {
         let header = Header::from_row(self, sent, first)?;
         let mut slots = Vec::new();
         for row in &found {
-            let Some(text) = row.try_get::<_, Option<&str>>(HEADER_COLUMNS)? else { break };
-            let (key, slot) = rows::slot_from(text)?;
+            let Some((key, slot)) = rows::slot_from(row, HEADER_COLUMNS)? else { break };
             if !key.as_str().starts_with(prefix) {
                 break;
             }

@@ -13,11 +13,12 @@ use super::trouble::{Trouble, TroubleResult};
 use crate::{Error, Retry};
 
 /// What leads from each schema to the next.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/1.sql"),
     include_str!("migrations/2.sql"),
     include_str!("migrations/3.sql"),
     include_str!("migrations/4.sql"),
+    include_str!("migrations/5.sql"),
 ];
 
 /// The schema that this version reads and writes.

@@ -27,12 +27,12 @@ use std::collections::HashMap;
 use leasehold_core::job::{JobCommand, Record};
 use leasehold_core::lease::{Command, LossReason, REMEMBERED};
 use leasehold_core::{Key, LeaseId, Owner, Position, Slot, StoreTime};
-use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::batch::FoundAll;
 use super::connect::{self, BEGIN, Connection, Param, Phase};
+use super::rows::{SLOT, SLOT_COLUMNS, Uuid};
 use super::trouble::{Trouble, TroubleResult};
 use super::{Inner, rows, schema};
 use crate::changes::{Changes, Known};
@@ -246,14 +246,13 @@ impl<'a> Turn<'a> {
         bidder: Option<&Owner>,
         with_job: bool,
     ) -> TroubleResult<Found> {
-        let (key, lease_id, owner) = (key.as_str(), lease_id.map(LeaseId::reveal), bidder.map(Owner::as_str));
-        let limit = i64::from(self.inner.limits.leases_per_owner);
-        let params: [Param<'_>; 4] =
-            [(&key, Type::TEXT), (&lease_id, Type::TEXT), (&owner, Type::TEXT), (&limit, Type::INT8)];
+        let wanted = Wanted::new(self.inner, [(key, lease_id, bidder)].into_iter(), true);
+        let key = key.as_str();
         let job_params: [Param<'_>; 1] = [(&key, Type::TEXT)];
         let db = self.connection.get()?;
         let read_job =
             async { if with_job { db.query_typed_opt(READ_JOB, &job_params).await } else { Ok(None) } };
+        let params = wanted.params();
         let trip = async {
             let (begun, row, job) = tokio::join!(
                 biased;
@@ -273,41 +272,18 @@ impl<'a> Turn<'a> {
         inner: &'a Inner,
         commands: &[(&Key, &Command)],
     ) -> TroubleResult<(Self, FoundAll)> {
-        let turn = Self::new(inner).await?;
-        let keys: Vec<&str> = commands.iter().map(|(key, _)| key.as_str()).collect();
-        let ids: Vec<Option<String>> =
-            commands.iter().map(|(_, command)| command.lease_id().map(LeaseId::reveal)).collect();
-        let bidders: Vec<Option<&str>> =
-            commands.iter().map(|(_, command)| command.bidder().map(Owner::as_str)).collect();
-        let limit = i64::from(inner.limits.leases_per_owner);
-        let lock_params: [Param<'_>; 1] = [(&keys, Type::TEXT_ARRAY)];
-        let params: [Param<'_>; 4] = [
-            (&keys, Type::TEXT_ARRAY),
-            (&ids, Type::TEXT_ARRAY),
-            (&bidders, Type::TEXT_ARRAY),
-            (&limit, Type::INT8),
-        ];
-        let db = turn.connection.get()?;
-        let trip = async {
-            let (begun, locked, rows) = tokio::join!(
-                biased;
-                db.batch_execute(BEGIN),
-                db.query_typed(TRY_LOCK_ALL, &lock_params),
-                db.query_typed(READ_ALL, &params),
-            );
-            begun?;
-            Ok((locked?, rows?))
-        };
-        let (locked, rows) = connect::timely(trip, Phase::Before).await?;
-        let found = turn.found_all(&locked, &rows)?;
+        let commands = commands.iter().map(|(key, command)| (*key, command.lease_id(), command.bidder()));
+        let wanted = Wanted::new(inner, commands, false);
+        let (turn, rows) = Self::begin(inner, LOCK_AND_READ, &wanted.params()).await?;
+        let found = turn.found_all(&rows)?;
         Ok((turn, found))
     }
 
-    fn found_all(&self, locked: &[Row], rows: &[Row]) -> TroubleResult<FoundAll> {
+    fn found_all(&self, rows: &[Row]) -> TroubleResult<FoundAll> {
         let mut header = None;
         let mut keys = Vec::with_capacity(rows.len());
-        for (locked, row) in locked.iter().zip(rows) {
-            if !locked.try_get::<_, bool>(0)? {
+        for row in rows {
+            if !row.try_get::<_, bool>(KNOWN + 3)? {
                 keys.push(None);
                 continue;
             }
@@ -322,18 +298,17 @@ impl<'a> Turn<'a> {
     }
 
     fn found(&self, header: Header, row: &Row, job: Option<&Row>) -> TroubleResult<Found> {
-        let slot: Option<&str> = row.try_get(HEADER_COLUMNS)?;
-        let at: Option<i64> = row.try_get(HEADER_COLUMNS + 1)?;
-        let because: Option<&str> = row.try_get(HEADER_COLUMNS + 2)?;
+        let at: Option<i64> = row.try_get(KNOWN)?;
+        let because: Option<&str> = row.try_get(KNOWN + 1)?;
         let because = because.map(|word| LossReason::parse(word).unwrap_or(LossReason::Unknown));
-        let slot = slot.map(rows::slot_from).transpose()?;
+        let slot = rows::slot_from(row, HEADER_COLUMNS)?;
         let slot = slot.map_or_else(|| Slot::unknown(header.seq_floor), |(_, slot)| slot);
         let job = job.map(|row| rows::job_from(row.try_get(0)?)).transpose()?;
         Ok(Found {
             header,
             record: Record { slot, job },
             ended: at.map(|at| StoreTime::from_millis(at.cast_unsigned())).zip(because),
-            leases: row.try_get(HEADER_COLUMNS + 3)?,
+            leases: row.try_get(KNOWN + 2)?,
         })
     }
 
@@ -372,7 +347,7 @@ impl<'a> Turn<'a> {
     /// Reads the slots of keys that this transaction has locked by an earlier statement.
     pub(super) async fn read_locked(&self, keys: &[String]) -> TroubleResult<(Header, Vec<(Key, Slot)>)> {
         let sql = format!(
-            "WITH {CLOCK} SELECT {HEADER}, to_jsonb(k)::text FROM clock, leasehold.store s \
+            "WITH {CLOCK} SELECT {HEADER}, {SLOT} FROM clock, leasehold.store s \
              LEFT JOIN leasehold.slot k ON k.key = ANY($1)"
         );
         let db = self.connection.get()?;
@@ -381,9 +356,8 @@ impl<'a> Turn<'a> {
             connect::timely(async { Ok(db.query_typed(&sql, &params).await?) }, Phase::Before).await?;
         let first = found.first().ok_or_else(|| Trouble::bad_row("leasehold.store"))?;
         let header = self.header(first)?;
-        let texts = found.iter().map(|row| row.try_get::<_, Option<&str>>(HEADER_COLUMNS));
-        let slots = texts.filter_map(|text| text.map_err(Trouble::from).transpose());
-        let slots = slots.map(|text| rows::slot_from(text?)).collect::<TroubleResult<_>>()?;
+        let slots = found.iter().filter_map(|row| rows::slot_from(row, HEADER_COLUMNS).transpose());
+        let slots = slots.collect::<TroubleResult<_>>()?;
         Ok((header, slots))
     }
 
@@ -393,19 +367,18 @@ impl<'a> Turn<'a> {
             self.end().await?;
             return Ok(None);
         }
-        let count = i64::try_from(changes.events.len()).unwrap_or(i64::MAX);
         let (last_fence, now) = (changes.last_fence.cast_signed(), changes.now.as_millis().cast_signed());
-        let slots = array(changes.slots.iter().map(|(key, slot)| rows::slot_row(key, slot)));
-        let endings = array(changes.endings.iter().map(rows::ending_row));
-        let events = array((1..).zip(&changes.events).map(|(number, event)| rows::event_row(number, event)));
-        let params: [Param<'_>; 6] = [
-            (&count, Type::INT8),
-            (&last_fence, Type::INT8),
-            (&now, Type::INT8),
-            (&slots, Type::TEXT),
-            (&endings, Type::TEXT),
-            (&events, Type::TEXT),
-        ];
+        let events = rows::laid_flat(&changes.events);
+        let columns = [
+            rows::slot_columns(&changes.slots),
+            rows::ending_columns(&changes.endings),
+            rows::event_columns(&events),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>();
+        let mut params: Vec<Param<'_>> = vec![(&now, Type::INT8), (&last_fence, Type::INT8)];
+        params.extend(columns.iter().map(rows::Column::param));
         let job = changes.jobs.first().map(|(key, job)| rows::job_row(key, job).to_string());
         let row = self.write_and_commit(job, WRITE, &params).await?;
         let position: Option<i64> = row.try_get(0)?;
@@ -447,33 +420,51 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// The rows as one JSON text.
-fn array(rows: impl Iterator<Item = Value>) -> String {
-    Value::Array(rows.collect()).to_string()
+/// What the first trip takes: for each command its key, its lease id and its bidder.
+struct Wanted<'a> {
+    keys: Vec<&'a str>,
+    lease_ids: Vec<Option<Uuid>>,
+    bidders: Vec<Option<&'a str>>,
+    /// The most leases of a bidder that count.
+    most: i64,
+    /// Whether to wait for a key that another transaction has locked.
+    waits: bool,
 }
 
-/// Lock and read; `$1` the key, `$2` the command's lease id, `$3` the bidder, `$4` the most leases that count.
-const LOCK_AND_READ: &str = "SELECT * FROM leasehold.lock_and_read($1, $2::uuid, $3, $4)";
+impl<'a> Wanted<'a> {
+    fn new(
+        inner: &Inner,
+        commands: impl Iterator<Item = (&'a Key, Option<&'a LeaseId>, Option<&'a Owner>)>,
+        waits: bool,
+    ) -> Self {
+        let most = i64::from(inner.limits.leases_per_owner);
+        let (keys, lease_ids, bidders) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wanted = Self { keys, lease_ids, bidders, most, waits };
+        for (key, lease_id, bidder) in commands {
+            wanted.keys.push(key.as_str());
+            wanted.lease_ids.push(lease_id.copied().map(Uuid));
+            wanted.bidders.push(bidder.map(Owner::as_str));
+        }
+        wanted
+    }
 
-/// Locks what can be locked at once; `$1` the keys.
-const TRY_LOCK_ALL: &str = "\
-SELECT pg_try_advisory_xact_lock(leasehold.key_lock(w.key)) FROM unnest($1) WITH ORDINALITY AS w(key, n) ORDER BY w.n";
+    fn params(&self) -> [Param<'_>; 5] {
+        [
+            (&self.keys, Type::TEXT_ARRAY),
+            (&self.lease_ids, Type::UUID_ARRAY),
+            (&self.bidders, Type::TEXT_ARRAY),
+            (&self.most, Type::INT8),
+            (&self.waits, Type::BOOL),
+        ]
+    }
+}
 
-/// What `lock_and_read` reads, for several keys: `$1` the keys, `$2` lease ids, `$3` bidders, `$4` the most leases that count.
-/// It runs after the keys were locked, so it sees what was committed before that. The leases of a bidder are counted once.
-const READ_ALL: &str = "\
-WITH clock AS MATERIALIZED (SELECT leasehold.clock_ms() AS raw), store AS MATERIALIZED (
-  SELECT s.version, s.position, s.seq_floor, s.last_fence, s.clock, s.clock_offset, s.timeline,
-    leasehold.timeline(s.timeline) AS current FROM leasehold.store s WHERE s.id LIMIT 1),
-  held AS MATERIALIZED (
-    SELECT b.owner, (SELECT count(*) FROM (SELECT FROM leasehold.slot k WHERE k.owner = b.owner LIMIT $4) AS one_of_them) AS leases
-    FROM (SELECT DISTINCT owner FROM unnest($3) AS b(owner)) AS b)
-SELECT s.*, clock.raw, (SELECT to_jsonb(k)::text FROM leasehold.slot k WHERE k.key = w.key), e.at, e.because,
-  coalesce((SELECT h.leases FROM held h WHERE h.owner = w.bidder), 0)
-FROM clock, store s, unnest($1, $2, $3) WITH ORDINALITY AS w(key, lease_id, bidder, n) LEFT JOIN LATERAL
-  (SELECT x.at, x.because FROM leasehold.ending x
-   WHERE x.lease_id = w.lease_id::uuid AND x.key = w.key ORDER BY x.id DESC LIMIT 1) e ON true
-ORDER BY w.n";
+/// Lock and read: see [`Wanted`] for the parameters.
+const LOCK_AND_READ: &str = "SELECT * FROM leasehold.lock_and_read($1, $2, $3, $4, $5)";
+
+/// Where in a row of it, after the header and the slot, stands what else is known: when and why the lease id ended, the
+/// leases of the bidder, and whether the key is locked.
+const KNOWN: usize = HEADER_COLUMNS + SLOT_COLUMNS;
 
 /// `$1` the key.
 const READ_JOB: &str = "SELECT to_jsonb(j)::text FROM leasehold.job j WHERE j.key = $1";
@@ -485,5 +476,6 @@ ON CONFLICT (key) DO UPDATE SET payload = excluded.payload, status = excluded.st
   by = excluded.by, attempts = excluded.attempts, max_attempts = excluded.max_attempts, begun = excluded.begun,
   changed_at = excluded.changed_at";
 
-/// `$1` the number of events, `$2` the last fence, `$3` the time, `$4` slots, `$5` endings, `$6` events.
-const WRITE: &str = "SELECT leasehold.write($1, $2, $3, $4, $5, $6)";
+/// `$1` the time, `$2` the last fence, then the columns of slots, endings and events.
+const WRITE: &str = "SELECT leasehold.write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
+    $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)";
