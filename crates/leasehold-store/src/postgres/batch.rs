@@ -28,6 +28,10 @@ const ALONE: usize = 2;
 /// How many batches are on their way at a time: one that the database syncs, and one that is read and decided meanwhile.
 const BATCHES: usize = 2;
 
+/// How many commands must wait for a second batch to begin. A batch has a cost of its own, in the database as well as here: it
+/// is cheaper to let a few commands wait for the batch before them than to give them one.
+const GATHERED: usize = 16;
+
 /// How many commands a batch has at most.
 const BATCH: usize = 128;
 
@@ -108,7 +112,8 @@ impl Queue {
         }
         let (answer, answered) = oneshot::channel();
         state.waiting.push_back(Waiting { key: key.clone(), command: command.clone(), answer });
-        if state.batches < BATCHES {
+        let begins = state.batches == 0 || (state.batches < BATCHES && state.waiting.len() >= GATHERED);
+        if begins {
             state.batches += 1;
             tokio::spawn(work(inner.clone()));
         }
@@ -116,9 +121,13 @@ impl Queue {
     }
 
     /// The next batch, with each key once: a second command for a key waits for the first. None, and one worker fewer, if
-    /// nothing waits.
+    /// nothing waits, or so little that it can wait for the other worker.
     fn next(&self) -> Option<Vec<Waiting>> {
         let mut state = self.state();
+        if state.batches > 1 && state.waiting.len() < GATHERED {
+            state.batches -= 1;
+            return None;
+        }
         let (mut batch, mut later, mut keys) = (Vec::new(), VecDeque::new(), HashSet::new());
         for waiting in mem::take(&mut state.waiting) {
             // A caller that has gone away gets no lease. What it wanted to end is ended.
@@ -235,4 +244,30 @@ pub(super) struct FoundAll {
     /// None if no key could be locked.
     pub(super) header: Option<super::turn::Header>,
     pub(super) keys: Vec<Option<TroubleResult<Found>>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a worker takes, and how many workers there are then.
+    fn taken(waiting: usize, batches: usize) -> (Option<usize>, usize) {
+        let waiting = (0..waiting).map(|number| Waiting {
+            key: Key::parse(&format!("run/{number}")).unwrap(),
+            command: Command::Settle,
+            answer: oneshot::channel().0,
+        });
+        let queue = Queue(Mutex::new(State { waiting: waiting.collect(), alone: 0, batches }));
+        let taken = queue.next().map(|batch| batch.len());
+        (taken, queue.state().batches)
+    }
+
+    #[test]
+    fn a_few_commands_wait_for_the_batch_before_them_and_the_last_worker_leaves_none() {
+        assert_eq!(taken(GATHERED - 1, 2), (None, 1));
+        assert_eq!(taken(GATHERED, 2), (Some(GATHERED), 2));
+        assert_eq!(taken(1, 1), (Some(1), 1));
+        assert_eq!(taken(0, 1), (None, 0));
+        assert_eq!(taken(BATCH + 1, 1), (Some(BATCH), 1));
+    }
 }
