@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use leasehold_sim::load::ForeignLoad;
 
 use crate::calls::{ACQUIRE_STEP, Caller, Filler, Protocol, RENEW_STEP, STEPS, Target, watch};
@@ -32,6 +32,37 @@ pub async fn extras(args: &Args) -> Result<()> {
     let report = turns(args, &servers.targets).await?;
     for target in &servers.targets {
         print(target.name, report.figures(target.name, CONNECTIONS), report.figures("plain", CONNECTIONS));
+    }
+    print_load(load.cores());
+    Ok(())
+}
+
+/// Two builds of the program and a Redis, turn by turn: what a change has brought on a machine that is not always as fast.
+pub async fn builds(args: &Args) -> Result<()> {
+    let mut servers = Servers::none()?;
+    let beside = args.beside.as_ref().context("which other build? name it with --beside FILE")?;
+    servers.leasehold(&args.program, "this", &["--log", "warn"])?;
+    servers.leasehold(beside, "beside", &["--log", "warn"])?;
+    servers.redis()?;
+    let load = ForeignLoad::start();
+    let mut report = Report::new();
+    for _ in 0..args.rounds {
+        for connections in crate::CONNECTIONS {
+            for target in &servers.targets {
+                let figures = turn(target, connections, Duration::from_secs(args.seconds)).await?;
+                report.add(target.name, connections, figures);
+            }
+        }
+    }
+    for connections in crate::CONNECTIONS {
+        println!("\n{connections} connections");
+        for target in &servers.targets {
+            print(
+                target.name,
+                report.figures(target.name, connections),
+                report.figures("redis_aof", connections),
+            );
+        }
     }
     print_load(load.cores());
     Ok(())

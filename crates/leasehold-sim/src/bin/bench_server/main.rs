@@ -42,6 +42,9 @@ struct Args {
     /// The program `leasehold`.
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
+    /// Another build of it, for `--what builds`.
+    #[arg(long, value_name = "FILE")]
+    beside: Option<PathBuf>,
     /// Draw what was measured into this SVG file as well.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -51,6 +54,8 @@ struct Args {
 enum What {
     /// Leasehold, a durable Redis and a PostgreSQL
     Rivals,
+    /// Two builds of Leasehold, `--beside` the other, and Redis
+    Builds,
     /// The default log, and a thousand watchers, beside a server without them
     Extras,
     /// Minute by minute, as many as there are rounds
@@ -75,6 +80,7 @@ async fn main() -> Result<()> {
     let args = Args::parse();
     match args.what {
         What::Rivals => rivals(&args).await,
+        What::Builds => alone::builds(&args).await,
         What::Extras => alone::extras(&args).await,
         What::Minutes => alone::minutes(&args).await,
         What::Database => alone::database(&args).await,

@@ -93,7 +93,7 @@ impl Servers {
     }
 
     /// Redis that syncs its log before every answer.
-    fn redis(&mut self) -> Result<()> {
+    pub fn redis(&mut self) -> Result<()> {
         let port = free_port()?;
         let mut command = Command::new("redis-server");
         command.args([
