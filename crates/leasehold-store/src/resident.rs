@@ -7,6 +7,7 @@
 //! has them compiled along with it, optimised, while this crate is not in development.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::ops::Bound;
 
 use leasehold_core::job::{Job, JobCommand, JobOutcome, Record};
@@ -56,9 +57,82 @@ pub struct Resident {
     jobs: BTreeMap<Key, Job>,
     /// The finished jobs, by since when they are.
     finished: BTreeSet<(StoreTime, Key)>,
-    endings: VecDeque<Ending>,
-    ended: HashMap<(Key, LeaseId), LossReason>,
+    remembered: Remembered,
     events: VecDeque<Published>,
+}
+
+/// Why lease ids are over, for as long as they are remembered. There may be a million of them, and each is looked at only when
+/// its lease id is used again, so of a key and a lease id only the fingerprint is kept: 128 bits, keyed at random, and no more
+/// likely to be those of another pair than a lease id is to be another one.
+#[derive(Debug, Default)]
+struct Remembered {
+    keys: [RandomState; 2],
+    reasons: HashMap<Fingerprint, LossReason, BuildHasherDefault<AsItIs>>,
+    /// In the order of their ends.
+    ends: VecDeque<(StoreTime, Fingerprint)>,
+}
+
+/// The hash of a key and a lease id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fingerprint(u64, u64);
+
+impl Hash for Fingerprint {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0);
+    }
+}
+
+/// Takes a word of a [`Fingerprint`] as it is: it is a hash already.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a fingerprint writes a word");
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Remembered {
+    #[inline]
+    fn fingerprint(&self, key: &Key, lease_id: &LeaseId) -> Fingerprint {
+        let [first, second] = self.keys.each_ref().map(|keyed| keyed.hash_one((key, lease_id)));
+        Fingerprint(first, second)
+    }
+
+    #[inline]
+    fn find(&self, key: &Key, lease_id: &LeaseId) -> Option<LossReason> {
+        self.reasons.get(&self.fingerprint(key, lease_id)).copied()
+    }
+
+    #[inline]
+    fn add(&mut self, ending: &Ending) {
+        let fingerprint = self.fingerprint(&ending.key, &ending.lease_id);
+        self.reasons.insert(fingerprint, ending.because);
+        self.ends.push_back((ending.at, fingerprint));
+    }
+
+    /// Forgets those that have been remembered for long enough, or are too many.
+    #[inline]
+    fn forget_old(&mut self, now: StoreTime) {
+        while let Some((at, fingerprint)) = self.ends.front() {
+            if self.ends.len() <= ENDINGS_KEPT && *at + REMEMBERED > now {
+                break;
+            }
+            self.reasons.remove(fingerprint);
+            self.ends.pop_front();
+        }
+    }
 }
 
 /// What is kept about all slots together, so that nobody has to look for it.
@@ -176,7 +250,7 @@ impl Resident {
         for (key, job) in jobs {
             resident.put_job(key, job);
         }
-        resident.remember(endings);
+        endings.iter().for_each(|ending| resident.remembered.add(ending));
         resident
     }
 
@@ -341,8 +415,8 @@ impl Resident {
         self.events.extend(staged.events);
         let excess = self.events.len().saturating_sub(EVENTS_KEPT);
         self.events.drain(..excess);
-        self.remember(staged.endings);
-        self.drop_old_endings(now);
+        staged.endings.iter().for_each(|ending| self.remembered.add(ending));
+        self.remembered.forget_old(now);
     }
 
     /// The oldest event that is kept.
@@ -354,7 +428,7 @@ impl Resident {
     /// How many endings are remembered.
     #[inline]
     pub fn endings(&self) -> usize {
-        self.endings.len()
+        self.remembered.ends.len()
     }
 
     #[inline]
@@ -381,8 +455,8 @@ impl Resident {
         limits: &Limits,
     ) -> Known {
         let remembered = lease_id.and_then(|lease_id| {
-            let id = (key.clone(), *lease_id);
-            staged.ended.get(&id).or_else(|| self.ended.get(&id)).copied()
+            let staged = staged.ended.get(&(key.clone(), *lease_id)).copied();
+            staged.or_else(|| self.remembered.find(key, lease_id))
         });
         let owner_is_full = bidder.is_some_and(|owner| self.is_full(staged, owner, limits));
         Known { remembered, owner_is_full, ..Known::default() }
@@ -430,26 +504,6 @@ impl Resident {
     fn take_out(&mut self, key: &Key) {
         if let Some(slot) = self.slots.remove(key) {
             self.lists.remove(key, &slot);
-        }
-    }
-
-    #[inline]
-    fn remember(&mut self, endings: Vec<Ending>) {
-        for ending in endings {
-            self.ended.insert((ending.key.clone(), ending.lease_id), ending.because);
-            self.endings.push_back(ending);
-        }
-    }
-
-    /// Drops the endings that have been remembered for long enough, or are too many.
-    #[inline]
-    fn drop_old_endings(&mut self, now: StoreTime) {
-        while let Some(oldest) = self.endings.front() {
-            if self.endings.len() <= ENDINGS_KEPT && oldest.at + REMEMBERED > now {
-                break;
-            }
-            self.ended.remove(&(oldest.key.clone(), oldest.lease_id));
-            self.endings.pop_front();
         }
     }
 }
