@@ -47,14 +47,14 @@ pub async fn builds(args: &Args) -> Result<()> {
     let load = ForeignLoad::start();
     let mut report = Report::new();
     for _ in 0..args.rounds {
-        for connections in crate::CONNECTIONS {
+        for &connections in &args.connections {
             for target in &servers.targets {
                 let figures = turn(target, connections, Duration::from_secs(args.seconds)).await?;
                 report.add(target.name, connections, figures);
             }
         }
     }
-    for connections in crate::CONNECTIONS {
+    for &connections in &args.connections {
         println!("\n{connections} connections");
         for target in &servers.targets {
             print(
@@ -68,16 +68,32 @@ pub async fn builds(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// One server under load, minute by minute.
+/// How many turns a server that has worked for long and a fresh one take at the end.
+const TURNS_BESIDE_A_FRESH_ONE: usize = 8;
+
+/// One server under load, minute by minute; and then in turns with a fresh one, because a machine is not as fast after ten
+/// minutes either.
 pub async fn minutes(args: &Args) -> Result<()> {
     let mut servers = Servers::none()?;
     servers.leasehold(&args.program, "leasehold", &["--log", "warn"])?;
-    let target = servers.named("leasehold")?;
     let load = ForeignLoad::start();
-    let first = turn(target, CONNECTIONS, Duration::from_secs(10)).await?;
+    let first = turn(servers.named("leasehold")?, CONNECTIONS, Duration::from_secs(10)).await?;
     print("10 s", first, first);
     for minute in 1..=args.rounds {
-        print(&format!("{minute} min"), turn(target, CONNECTIONS, Duration::from_secs(60)).await?, first);
+        let figures = turn(servers.named("leasehold")?, CONNECTIONS, Duration::from_secs(60)).await?;
+        print(&format!("{minute} min"), figures, first);
+    }
+    servers.leasehold(&args.program, "fresh", &["--log", "warn"])?;
+    let mut report = Report::new();
+    for _ in 0..TURNS_BESIDE_A_FRESH_ONE {
+        for target in &servers.targets {
+            let figures = turn(target, CONNECTIONS, Duration::from_secs(args.seconds)).await?;
+            report.add(target.name, CONNECTIONS, figures);
+        }
+    }
+    println!("\nin turns of {} s:", args.seconds);
+    for target in &servers.targets {
+        print(target.name, report.figures(target.name, CONNECTIONS), report.figures("fresh", CONNECTIONS));
     }
     print_load(load.cores());
     Ok(())
@@ -117,7 +133,7 @@ pub async fn renewals(args: &Args) -> Result<()> {
     let (target, time) = (servers.named("leasehold")?, Duration::from_secs(args.seconds));
     let load = ForeignLoad::start();
     println!("connections   renewals/s      p50      p99   CPU");
-    for connections in crate::CONNECTIONS {
+    for &connections in &args.connections {
         let mut holders = Vec::new();
         for number in 0..connections {
             let mut holder = Caller::connect(target, number).await?;

@@ -39,6 +39,9 @@ struct Args {
     /// How long a turn takes, in seconds.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
+    /// Measure with these numbers of connections only.
+    #[arg(long, value_delimiter = ',', default_values_t = CONNECTIONS)]
+    connections: Vec<usize>,
     /// The program `leasehold`.
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
@@ -96,8 +99,8 @@ async fn rivals(args: &Args) -> Result<()> {
     let load = ForeignLoad::start();
     let mut report = Report::new();
     for round in 1..=args.rounds {
-        eprintln!("round {round} of {}: {CONNECTIONS:?} connections to each server in turn", args.rounds);
-        for connections in CONNECTIONS {
+        eprintln!("round {round} of {}: {:?} connections to each server in turn", args.rounds, args.connections);
+        for &connections in &args.connections {
             for target in &servers.targets {
                 let figures = turn(target, connections, Duration::from_secs(args.seconds)).await?;
                 report.add(target.name, connections, figures);

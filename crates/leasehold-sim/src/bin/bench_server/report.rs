@@ -12,6 +12,12 @@ const TRUSTED_LOAD: f64 = 0.3;
 /// The shares of Redis that are asked for, by number of connections.
 const BARS: [(usize, f64); 4] = [(1, 0.9), (16, 0.8), (64, 0.6), (256, 0.5)];
 
+/// The share of PostgreSQL that is asked for from 16 connections on.
+const OF_POSTGRES: f64 = 1.5;
+
+/// How many times Redis's p99 is allowed.
+const P99_OF_REDIS: f64 = 3.0;
+
 /// Says how much of the machine other programs had.
 pub fn print_load(foreign_load: f64) {
     println!("\nother programs used {foreign_load:.2} cores meanwhile");
@@ -92,7 +98,7 @@ impl Report {
             "\n{:>11}  {:<10} {:>9}  {:>9}  {:>9}  {:>9}",
             "connections", "", "cycles/s", "p50", "p99", "CPU"
         );
-        for (connections, _) in BARS {
+        for (connections, _) in self.measured() {
             for name in ["leasehold", "redis_aof", "postgres"] {
                 let Figures { cycles_per_s, p50_ms, p99_ms, cpu_us_per_request } =
                     self.figures(name, connections);
@@ -102,21 +108,31 @@ impl Report {
             }
         }
         println!();
-        for (connections, bar) in BARS {
-            let (redis, postgres) =
-                (self.ratio("redis_aof", connections), self.ratio("postgres", connections));
-            let mark = if redis >= bar { "✓" } else { "✗" };
-            println!(
-                "{mark} {connections} connections: {redis:.2} of Redis, at least {bar}; {postgres:.2} of PostgreSQL"
-            );
-        }
+        self.measured().for_each(|(connections, bar)| self.print_bars(connections, bar));
         print_load(self.foreign_load);
         Ok(())
     }
 
+    /// The numbers of connections that were measured, with their bars.
+    fn measured(&self) -> impl Iterator<Item = (usize, f64)> {
+        BARS.into_iter().filter(|(connections, _)| self.turns.contains_key(&("leasehold", *connections)))
+    }
+
+    fn print_bars(&self, connections: usize, bar: f64) {
+        let (redis, postgres) = (self.ratio("redis_aof", connections), self.ratio("postgres", connections));
+        let p99 = self.figures("leasehold", connections).p99_ms / self.figures("redis_aof", connections).p99_ms;
+        let of_postgres = if connections == 1 { 0.0 } else { OF_POSTGRES };
+        let is_met = redis >= bar && postgres >= of_postgres && p99 <= P99_OF_REDIS;
+        println!(
+            "{} {connections} connections: {redis:.2} of Redis, at least {bar}; {postgres:.2} of PostgreSQL, at least \
+             {of_postgres}; p99 {p99:.1} times Redis's, at most {P99_OF_REDIS}",
+            if is_met { "✓" } else { "✗" }
+        );
+    }
+
     fn json(&self) -> Value {
         let of = |name: &'static str| -> Value {
-            let rows = BARS.map(|(connections, _)| {
+            let rows = self.measured().map(|(connections, _)| {
                 let Figures { cycles_per_s, p50_ms, p99_ms, cpu_us_per_request } =
                     self.figures(name, connections);
                 let mut row = json!({ "cycles_per_s": cycles_per_s, "p50_ms": p50_ms, "p99_ms": p99_ms });
