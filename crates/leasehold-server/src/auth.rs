@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use leasehold_core::Owner;
 
-use crate::caller::{Caller, Grants};
+use crate::caller::{Caller, Grants, ShownName};
 
 pub use jwt::{Jwt, JwtOptions};
 pub use keys::{Algorithm, KeySource};
@@ -51,7 +51,8 @@ impl fmt::Debug for Auth {
 
 fn anonymous() -> Result<Arc<Caller>, Denied> {
     let subject = Owner::parse("anonymous").map_err(|error| denied(error.rule))?;
-    let (name, grants) = (subject.to_string(), Grants::everything());
+    let name = ShownName::parse(subject.as_str()).map_err(|error| denied(error.rule))?;
+    let grants = Grants::everything();
     Ok(Arc::new(Caller { name, subject, grants, expires_at: None }))
 }
 

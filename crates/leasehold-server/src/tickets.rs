@@ -16,7 +16,7 @@ use leasehold_core::wire::documents::Ticket;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::caller::{Caller, Grants, Level};
+use crate::caller::{Caller, Grants, Level, ShownName};
 
 /// How long a stream can be opened with a ticket, if the token lasts as long.
 const VALID: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ impl Tickets {
         let valid = caller.left(wall_millis).map_or(VALID, |left| left.min(VALID));
         let says = Says {
             subject: caller.subject.to_string(),
-            name: caller.name.clone(),
+            name: caller.name.as_str().to_owned(),
             documents: caller
                 .grants
                 .patterns()
@@ -75,7 +75,8 @@ impl Tickets {
             grants.add(pattern, Level::parse(level)?);
         }
         let subject = Owner::parse(&says.subject).ok()?;
-        let caller = Caller { subject, name: says.name, grants, expires_at: says.expires_at };
+        let name = ShownName::parse(&says.name).ok()?;
+        let caller = Caller { subject, name, grants, expires_at: says.expires_at };
         (wall_millis < says.until).then_some(caller)
     }
 
@@ -98,7 +99,7 @@ mod tests {
         grants.add("team-a.*", Level::Read);
         grants.add("minutes", Level::Lock);
         let subject = Owner::parse("anna").unwrap();
-        Caller { subject, name: "Anna".into(), grants, expires_at: Some(99) }
+        Caller { subject, name: ShownName::parse("Anna").unwrap(), grants, expires_at: Some(99) }
     }
 
     #[test]

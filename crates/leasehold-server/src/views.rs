@@ -173,7 +173,7 @@ fn access(level: Level) -> Access {
 pub(crate) fn me(caller: &Caller, wall_millis: u64) -> Me {
     Me {
         id: caller.subject.to_string(),
-        name: caller.name.clone(),
+        name: caller.name.as_str().to_owned(),
         expires_in_ms: caller.left(wall_millis).map(whole_millis),
     }
 }

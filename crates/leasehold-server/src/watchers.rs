@@ -68,7 +68,7 @@ impl Watchers {
     pub(crate) fn follow(&self, room: &RoomId, caller: &Caller) -> Watch {
         let user: Box<str> = caller.subject.as_str().into();
         // Strings always serialize.
-        let name = to_raw_value(&caller.name).unwrap_or_default();
+        let name = to_raw_value(caller.name.as_str()).unwrap_or_default();
         // Told while it is locked: the other servers must hear of changes in their order.
         let mut followers = self.lock();
         if followers.join(room, &user, &name).of_server {

@@ -98,11 +98,11 @@ mod tests {
     use leasehold_core::Owner;
 
     use super::*;
-    use crate::caller::Grants;
+    use crate::caller::{Grants, ShownName};
 
     fn caller(name: &str) -> Arc<Caller> {
         let subject = Owner::parse(name).unwrap();
-        Arc::new(Caller { subject, name: name.into(), grants: Grants::default(), expires_at: Some(9) })
+        Arc::new(Caller { subject, name: ShownName::parse(name).unwrap(), grants: Grants::default(), expires_at: Some(9) })
     }
 
     #[test]

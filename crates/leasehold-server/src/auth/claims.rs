@@ -4,7 +4,7 @@ use leasehold_core::{JobId, LeaseName, Owner, RoomId};
 use serde_json::{Map, Value};
 
 use super::{Denied, denied};
-use crate::caller::{Caller, Grants, Level};
+use crate::caller::{Caller, Grants, Level, ShownName};
 
 /// The caller that the claims of a checked token describe.
 pub(super) fn caller_of(claims: &Map<String, Value>) -> Result<Caller, Denied> {
@@ -15,7 +15,8 @@ pub(super) fn caller_of(claims: &Map<String, Value>) -> Result<Caller, Denied> {
     let subject = Owner::parse(subject)
         .map_err(|error| denied(format!("the claim `sub` cannot be used: {}; {}", error.rule, error.fix)))?;
     let shown = claims.get("name").and_then(Value::as_str).and_then(|name| Owner::parse(name).ok());
-    let name = shown.as_ref().unwrap_or(&subject).to_string();
+    let name = ShownName::parse(shown.as_ref().unwrap_or(&subject).as_str())
+        .map_err(|error| denied(format!("the claim `name` cannot be used: {}; {}", error.rule, error.fix)))?;
     let expires_at = claims.get("exp").and_then(whole_seconds);
     Ok(Caller { name, subject, grants: grants_of(claims)?, expires_at })
 }

@@ -142,7 +142,7 @@ pub(crate) async fn answer(
         }
         Outcome::Refused => {
             let caller = &session.caller;
-            let holder = Holder { id: caller.subject.to_string(), name: caller.name.clone() };
+            let holder = Holder { id: caller.subject.to_string(), name: caller.name.as_str().to_owned() };
             Ok(Json(Answered { handed_over: false, holder }))
         }
         _ => Err(not_held(&app, &session, applied)),

@@ -256,7 +256,7 @@ pub(crate) async fn force_release(
     let (seen, reason) = (Fence::new(body.fence)?, given_reason(&body.reason)?);
     let by = session.caller.subject.clone();
     // No event carries the name of a caller who ends a lock and does not get it.
-    app.hub.learn_name(&by, &session.caller.name);
+    app.hub.learn_name(&by, session.caller.name.as_str());
     let applied = app.apply_by(&session, &room, Command::ForceRelease { seen, by, reason }).await?;
     match applied.outcome {
         Outcome::Released => Ok(StatusCode::NO_CONTENT),

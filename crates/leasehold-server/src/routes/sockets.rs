@@ -128,7 +128,7 @@ pub(crate) async fn authorize(
 
 /// What the other subscribers of a presence channel see of the caller.
 fn user_data(caller: &Caller) -> String {
-    json!({ "user_id": caller.subject.as_str(), "user_info": { "name": caller.name } }).to_string()
+    json!({ "user_id": caller.subject.as_str(), "user_info": { "name": caller.name.as_str() } }).to_string()
 }
 
 /// The body is a form, or JSON for clients that prefer it.

@@ -5,7 +5,7 @@ use leasehold_store::{Feed, Memory, Store};
 
 use super::*;
 use crate::auth::Auth;
-use crate::caller::{Grants, Level};
+use crate::caller::{Grants, Level, ShownName};
 use crate::{Config, Server};
 
 /// Noon on 1 January 2026, in seconds.
@@ -59,7 +59,7 @@ fn session(subject: &str, pattern: &str) -> Session {
     let mut grants = Grants::default();
     grants.add(pattern, Level::Lock);
     let subject = leasehold_core::Owner::parse(subject).unwrap();
-    let caller = Caller { name: subject.to_string(), subject, grants, expires_at: None };
+    let caller = Caller { name: ShownName::parse(subject.as_str()).unwrap(), subject, grants, expires_at: None };
     Session::new(caller.into())
 }
 
