@@ -221,7 +221,10 @@ mod tests {
         let (before, after) = (Dev::kept_in(&file).unwrap(), Dev::kept_in(&file).unwrap());
         for user in before.users() {
             let caller = after.auth.authenticate(Some(&format!("Bearer {}", user.token))).unwrap();
-            assert_eq!((caller.subject.as_str(), caller.name.as_str()), (user.id.as_str(), user.name.as_str()));
+            assert_eq!(
+                (caller.subject.as_str(), caller.name.as_str()),
+                (user.id.as_str(), user.name.as_str())
+            );
         }
         assert_eq!(before.pusher, after.pusher);
         #[cfg(unix)]

@@ -72,7 +72,7 @@ impl Rows {
     /// The state as a server reads it when it starts.
     pub fn load(&self) -> Loaded {
         let slots = self.slots.iter().map(|(key, slot)| (key.clone(), slot.clone()));
-        let resident = Resident::load(self.counters, slots, [], self.endings.clone(), self.events.clone());
+        let resident = Resident::load(self.counters, slots, [], &self.endings, self.events.clone());
         Loaded { resident, clock: self.clock }
     }
 }

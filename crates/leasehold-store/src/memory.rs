@@ -36,7 +36,7 @@ impl Memory {
     /// An empty store on `clock`, whose first fence comes after `last_fence`.
     pub fn with(clock: Arc<dyn Clock>, limits: Limits, last_fence: u64) -> Self {
         let counters = Counters { last_fence, ..Counters::default() };
-        let resident = Resident::load(counters, [], [], Vec::new(), Vec::new());
+        let resident = Resident::load(counters, [], [], &[], Vec::new());
         // This store cannot outlive a stall of its own process, so its clock forgives none.
         let lease_clock = LeaseClock::new(StoreTime::ZERO, clock.millis(), Duration::MAX);
         let state = Mutex::new(State { resident, clock: lease_clock });

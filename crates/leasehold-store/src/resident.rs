@@ -240,7 +240,7 @@ impl Resident {
         counters: Counters,
         slots: impl IntoIterator<Item = (Key, Slot)>,
         jobs: impl IntoIterator<Item = (Key, Job)>,
-        endings: Vec<Ending>,
+        endings: &[Ending],
         events: Vec<Published>,
     ) -> Self {
         let mut resident = Self { counters, events: events.into(), ..Self::default() };
@@ -532,7 +532,7 @@ mod tests {
         let free = |since| Slot { vacant_since: since, ..Slot::unknown(5) };
         let slots = [("doc/a", StoreTime::ZERO), ("doc/b", StoreTime::ZERO), ("doc/c", young)]
             .map(|(name, since)| (key(name), free(since)));
-        let resident = Resident::load(Counters::default(), slots, [], Vec::new(), Vec::new());
+        let resident = Resident::load(Counters::default(), slots, [], &[], Vec::new());
         let mut staged = resident.stage(now);
         staged.slots.insert(key("doc/b"), Some(free(now)));
         resident.forget(&mut staged, 10);
@@ -548,7 +548,7 @@ mod tests {
     fn what_is_made_of_a_decision_shares_the_key_that_is_kept() {
         let parse = || Key::parse("doc/minutes").unwrap();
         let mut resident = Resident::default();
-        let mut acquire = |resident: &mut Resident, millis| {
+        let acquire = |resident: &mut Resident, millis| {
             let mut staged = resident.stage(StoreTime::from_millis(millis));
             let (owner, ttl) = (Owner::parse("anna").unwrap(), Ttl::from_secs(1).unwrap());
             let lease_id = LeaseId::from_random([u8::try_from(millis / 1_000).unwrap(); 16]);

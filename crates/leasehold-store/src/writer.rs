@@ -471,7 +471,7 @@ mod tests {
     }
 
     fn loaded(paper: &Paper) -> Loaded {
-        let resident = Resident::load(paper.counters, paper.slots.clone(), [], Vec::new(), Vec::new());
+        let resident = Resident::load(paper.counters, paper.slots.clone(), [], &[], Vec::new());
         Loaded { resident, clock: paper.clock }
     }
 

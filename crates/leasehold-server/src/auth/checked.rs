@@ -102,7 +102,12 @@ mod tests {
 
     fn caller(name: &str) -> Arc<Caller> {
         let subject = Owner::parse(name).unwrap();
-        Arc::new(Caller { subject, name: ShownName::parse(name).unwrap(), grants: Grants::default(), expires_at: Some(9) })
+        Arc::new(Caller {
+            subject,
+            name: ShownName::parse(name).unwrap(),
+            grants: Grants::default(),
+            expires_at: Some(9),
+        })
     }
 
     #[test]

@@ -59,7 +59,8 @@ fn session(subject: &str, pattern: &str) -> Session {
     let mut grants = Grants::default();
     grants.add(pattern, Level::Lock);
     let subject = leasehold_core::Owner::parse(subject).unwrap();
-    let caller = Caller { name: ShownName::parse(subject.as_str()).unwrap(), subject, grants, expires_at: None };
+    let caller =
+        Caller { name: ShownName::parse(subject.as_str()).unwrap(), subject, grants, expires_at: None };
     Session::new(caller.into())
 }
 

@@ -220,7 +220,7 @@ pub(super) fn load_rows(db: &Connection) -> std::result::Result<(Header, Residen
     let endings = load_endings(db)?;
     let events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
     check_events(&header, &events)?;
-    Ok((header.clone(), Resident::load(header.counters, slots, jobs, endings, events)))
+    Ok((header.clone(), Resident::load(header.counters, slots, jobs, &endings, events)))
 }
 
 /// All slots, none of them missing.

@@ -99,7 +99,10 @@ async fn rivals(args: &Args) -> Result<()> {
     let load = ForeignLoad::start();
     let mut report = Report::new();
     for round in 1..=args.rounds {
-        eprintln!("round {round} of {}: {:?} connections to each server in turn", args.rounds, args.connections);
+        eprintln!(
+            "round {round} of {}: {:?} connections to each server in turn",
+            args.rounds, args.connections
+        );
         for &connections in &args.connections {
             for target in &servers.targets {
                 let figures = turn(target, connections, Duration::from_secs(args.seconds)).await?;

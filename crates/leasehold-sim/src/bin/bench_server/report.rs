@@ -120,7 +120,8 @@ impl Report {
 
     fn print_bars(&self, connections: usize, bar: f64) {
         let (redis, postgres) = (self.ratio("redis_aof", connections), self.ratio("postgres", connections));
-        let p99 = self.figures("leasehold", connections).p99_ms / self.figures("redis_aof", connections).p99_ms;
+        let p99 =
+            self.figures("leasehold", connections).p99_ms / self.figures("redis_aof", connections).p99_ms;
         let of_postgres = if connections == 1 { 0.0 } else { OF_POSTGRES };
         let is_met = redis >= bar && postgres >= of_postgres && p99 <= P99_OF_REDIS;
         println!(
