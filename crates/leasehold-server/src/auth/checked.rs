@@ -5,8 +5,9 @@
 //! are the very ones that it was checked with. Tokens are kept as hashes, and their number is bounded.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
 use super::keys::VerifyKey;
 use crate::caller::Caller;
@@ -17,16 +18,11 @@ const SHARDS: usize = 16;
 /// How many tokens a shard remembers. When it is full it forgets them all: each is then checked once more.
 const TOKENS: usize = 1_024;
 
-/// 128 bits of SipHash under keys that are drawn when the server starts, so that nobody can look for a token with the hash of
-/// another one. SHA-256 took 3 % of the server's time where the processor has no instructions for it.
-type Hash = [u64; 2];
+type Hash = [u8; SHA256_OUTPUT_LEN];
 
 /// The tokens that were checked.
 #[derive(Default)]
-pub(super) struct Checked {
-    keys: [RandomState; 2],
-    shards: [Mutex<Shard>; SHARDS],
-}
+pub(super) struct Checked([Mutex<Shard>; SHARDS]);
 
 #[derive(Default)]
 struct Shard {
@@ -38,12 +34,15 @@ struct Shard {
 /// The hash of a token.
 pub(super) struct TokenHash(Hash);
 
-impl Checked {
-    /// The hash by which a token is found.
-    pub(super) fn hash(&self, token: &str) -> TokenHash {
-        TokenHash(self.keys.each_ref().map(|hashed_with| hashed_with.hash_one(token)))
+impl TokenHash {
+    pub(super) fn of(token: &str) -> Self {
+        let mut hash = [0; SHA256_OUTPUT_LEN];
+        hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+        Self(hash)
     }
+}
 
+impl Checked {
     /// The caller of a token that was checked with these keys, if `is_valid` still says so.
     pub(super) fn find(
         &self,
@@ -77,8 +76,8 @@ impl Checked {
         keys: &Arc<Vec<VerifyKey>>,
         work: impl FnOnce(&mut Shard) -> T,
     ) -> T {
-        let [first, _] = token.0;
-        let shard = self.shards.get(first as usize % SHARDS).unwrap_or_else(|| unreachable!("a remainder"));
+        let [first, ..] = token.0;
+        let shard = self.0.get(usize::from(first) % SHARDS).unwrap_or_else(|| unreachable!("a remainder"));
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         if !shard.keys.as_ref().is_some_and(|known| Arc::ptr_eq(known, keys)) {
             *shard = Shard { keys: Some(keys.clone()), callers: HashMap::new() };
@@ -89,7 +88,7 @@ impl Checked {
     /// How many tokens are remembered.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap().callers.len()).sum()
+        self.0.iter().map(|shard| shard.lock().unwrap().callers.len()).sum()
     }
 }
 
@@ -101,23 +100,18 @@ mod tests {
     use crate::caller::{Grants, ShownName};
 
     fn caller(name: &str) -> Arc<Caller> {
-        let subject = Owner::parse(name).unwrap();
-        Arc::new(Caller {
-            subject,
-            name: ShownName::parse(name).unwrap(),
-            grants: Grants::default(),
-            expires_at: Some(9),
-        })
+        let (subject, name) = (Owner::parse(name).unwrap(), ShownName::parse(name).unwrap());
+        Arc::new(Caller { subject, name, grants: Grants::default(), expires_at: Some(9) })
     }
 
     #[test]
     fn a_token_counts_for_its_keys_and_its_time() {
         let (checked, keys) = (Checked::default(), Arc::new(Vec::new()));
-        let token = || checked.hash("token");
+        let token = || TokenHash::of("token");
         checked.keep(&token(), &keys, &caller("anna"));
         let found = checked.find(&token(), &keys, |_| true).unwrap();
         assert_eq!(found.subject.as_str(), "anna");
-        assert!(checked.find(&checked.hash("other"), &keys, |_| true).is_none());
+        assert!(checked.find(&TokenHash::of("other"), &keys, |_| true).is_none());
         assert!(checked.find(&token(), &keys, |caller| caller.expires_at > Some(9)).is_none());
         assert!(checked.find(&token(), &keys, |_| true).is_none(), "forgotten once it has expired");
         checked.keep(&token(), &keys, &caller("anna"));
@@ -130,7 +124,7 @@ mod tests {
     fn a_flood_of_tokens_takes_a_bounded_room() {
         let (checked, keys, anna) = (Checked::default(), Arc::new(Vec::new()), caller("anna"));
         for number in 0..3 * SHARDS * TOKENS {
-            checked.keep(&checked.hash(&number.to_string()), &keys, &anna);
+            checked.keep(&TokenHash::of(&number.to_string()), &keys, &anna);
         }
         assert!(checked.len() <= SHARDS * TOKENS, "{}", checked.len());
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jsonwebtoken::{Header, Validation};
 use serde_json::{Map, Value};
 
-use super::checked::Checked;
+use super::checked::{Checked, TokenHash};
 use super::claims::caller_of;
 use super::crypto;
 use super::keys::{Algorithm, KeySource, VerifyKey, only, read_keys};
@@ -72,7 +72,7 @@ impl Jwt {
 
     /// The caller whose token this is.
     pub(super) fn caller(&self, token: &str) -> Result<Arc<Caller>, Denied> {
-        let (keys, hash) = (self.keys.current(), self.checked.hash(token));
+        let (keys, hash) = (self.keys.current(), TokenHash::of(token));
         if let Some(caller) = self.checked.find(&hash, &keys, is_valid_now) {
             return Ok(caller);
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 
 use calls::{Caller, Target};
@@ -81,6 +81,11 @@ const CONNECTIONS: [usize; 4] = [1, 16, 64, 256];
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
+    let have_bars = args.connections.iter().all(|connections| CONNECTIONS.contains(connections));
+    ensure!(
+        have_bars,
+        "--connections takes some of {CONNECTIONS:?}: for others there are no bars to compare with"
+    );
     match args.what {
         What::Rivals => rivals(&args).await,
         What::Builds => alone::builds(&args).await,

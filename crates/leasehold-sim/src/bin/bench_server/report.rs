@@ -122,11 +122,14 @@ impl Report {
         let (redis, postgres) = (self.ratio("redis_aof", connections), self.ratio("postgres", connections));
         let p99 =
             self.figures("leasehold", connections).p99_ms / self.figures("redis_aof", connections).p99_ms;
-        let of_postgres = if connections == 1 { 0.0 } else { OF_POSTGRES };
+        let (of_postgres, wanted) = match connections {
+            1 => (0.0, String::new()),
+            _ => (OF_POSTGRES, format!(", at least {OF_POSTGRES}")),
+        };
         let is_met = redis >= bar && postgres >= of_postgres && p99 <= P99_OF_REDIS;
         println!(
-            "{} {connections} connections: {redis:.2} of Redis, at least {bar}; {postgres:.2} of PostgreSQL, at least \
-             {of_postgres}; p99 {p99:.1} times Redis's, at most {P99_OF_REDIS}",
+            "{} {connections} connections: {redis:.2} of Redis, at least {bar}; {postgres:.2} of PostgreSQL{wanted}; p99 \
+             {p99:.1} times Redis's, at most {P99_OF_REDIS}",
             if is_met { "✓" } else { "✗" }
         );
     }
