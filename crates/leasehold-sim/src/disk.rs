@@ -182,7 +182,7 @@ impl writer::Disk for Disk {
         if self.takes() { Ok(()) } else { Err(replaced()) }
     }
 
-    fn commit(&mut self, _: &Resident, batch: &Batch<'_>) -> Result<(), Failure> {
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
         if !self.takes() {
             return Err(Failure { error: replaced(), undone: true });
         }

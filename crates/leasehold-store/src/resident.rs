@@ -265,16 +265,6 @@ impl Resident {
     }
 
     #[inline]
-    pub fn committed(&self, key: &Key) -> Option<&Slot> {
-        self.slots.get(key)
-    }
-
-    #[inline]
-    pub fn committed_job(&self, key: &Key) -> Option<&Job> {
-        self.jobs.get(key)
-    }
-
-    #[inline]
     pub fn has_leases(&self) -> bool {
         !self.lists.due.is_empty()
     }

@@ -46,8 +46,8 @@ pub trait Disk {
     /// replaced must not answer from its memory either.
     fn still_alone(&mut self) -> Result<()>;
 
-    /// Writes a batch as one transaction, and syncs it. `before` is the state that the batch changes.
-    fn commit(&mut self, before: &Resident, batch: &Batch<'_>) -> Result<(), Failure>;
+    /// Writes a batch as one transaction, and syncs it.
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Failure>;
 
     /// Reads the state anew after a commit of unknown fate, and rules out that anything else than what was read comes
     /// back after a crash.
@@ -72,6 +72,14 @@ pub struct Trim {
     pub events_up_to: Position,
     /// All but so many of the newest endings.
     pub endings_kept: usize,
+}
+
+impl Trim {
+    /// The same once `endings` more have been written: none of them is one of the old ones.
+    #[inline]
+    pub fn later(self, endings: usize) -> Self {
+        Self { endings_kept: self.endings_kept + endings, ..self }
+    }
 }
 
 /// What is on a disk.
@@ -375,13 +383,12 @@ impl<D: Disk> Writer<D> {
     }
 
     fn write(&mut self, staged: &Staged) -> Result<(), Failure> {
-        let resident = self.view.resident();
         let untrimmed = self.untrimmed + staged.endings.len() + staged.events.len();
         let trim = (untrimmed >= TRIM).then(|| Trim {
             events_up_to: Position(staged.counters.position.0.saturating_sub(EVENTS_KEPT as u64)),
-            endings_kept: resident.endings() + staged.endings.len(),
+            endings_kept: self.view.resident().endings() + staged.endings.len(),
         });
-        self.disk.commit(&resident, &Batch { staged, trim })?;
+        self.disk.commit(&Batch { staged, trim })?;
         self.untrimmed = if trim.is_some() { 0 } else { untrimmed };
         self.written = staged.now;
         Ok(())
@@ -442,7 +449,7 @@ mod tests {
             if self.0.borrow().replaced { Err(Error::Closed) } else { Ok(()) }
         }
 
-        fn commit(&mut self, _: &Resident, batch: &Batch<'_>) -> Result<(), Failure> {
+        fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
             let mut paper = self.0.borrow_mut();
             paper.commits += 1;
             let fate = paper.fates.pop_front().unwrap_or(Fate::Written);

@@ -1,17 +1,20 @@
-//! SQLite behind the writer of the exclusive store: a batch is one transaction, synced before it is acknowledged.
+//! SQLite behind the writer of the exclusive store: a batch is one transaction, synced before it is acknowledged. Small ones
+//! go into the [journal](super::journal), the rest into the tables.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use leasehold_core::job::Job;
 use leasehold_core::{Key, Published, Slot, StoreTime};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use super::journal::{self, Journal};
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use super::{epoch, file};
 use crate::changes::Ending;
 use crate::clock::Clock;
-use crate::resident::{Resident, Staged};
+use crate::resident::{Counters, Resident};
 use crate::writer::{Batch, Disk, Failure, Loaded, Trim};
 use crate::{Error, Result, Retry};
 
@@ -23,6 +26,9 @@ pub(super) struct SqliteDisk {
     path: PathBuf,
     db: Connection,
     header: Header,
+    journal: Journal,
+    /// What is to be deleted when the journal is written into the tables.
+    trim: Option<Trim>,
     lock: ModeLock,
     place: file::Place,
     /// Whether another process has opened the file since.
@@ -38,43 +44,54 @@ impl SqliteDisk {
     /// Reads the whole file, and marks it as in use by this process: every other one that has it open is replaced.
     pub(super) fn open(path: &Path, lock: ModeLock, clock: &dyn Clock) -> Result<(Self, Loaded)> {
         for _ in 0..ATTEMPTS {
-            let (mut db, found, resident) = load(path)?;
+            let (mut db, found) = load(path)?;
             let clock = resumed(&found, clock);
-            let is_copy = epoch::is_copy(path, found.epoch);
-            let begun = epoch::renew(path, (!is_copy).then_some(found.epoch), |epoch| {
-                let header = Header { boot: String::new(), in_use: true, clock, epoch, ..found.clone() };
-                begin_use(&mut db, &found, header, is_copy).map_err(|error| file::row_trouble(path, error))
+            let is_copy = epoch::is_copy(path, found.header.epoch);
+            let begun = epoch::renew(path, (!is_copy).then_some(found.header.epoch), |epoch| {
+                begin_use(&mut db, &found, clock, epoch, is_copy)
+                    .map_err(|error| file::row_trouble(path, error))
             })?;
-            let Some(header) = begun else { continue };
+            let Some((header, journal)) = begun else { continue };
             let resident = match is_copy {
-                true => load_rows(&db).map_err(|error| file::row_trouble(path, error))?.1,
-                false => resident.with_counters(header.counters),
+                true => load_rows(&db).map_err(|error| file::row_trouble(path, error))?.into_resident(),
+                false => found.into_resident().with_counters(header.counters),
             };
             let (place, path) = (file::Place::of(path), path.to_owned());
-            let disk = Self { path, db, header, lock, place, replaced: false, commits: 0 };
+            let disk =
+                Self { path, db, header, journal, trim: None, lock, place, replaced: false, commits: 0 };
             return Ok((disk, Loaded { resident, clock }));
         }
         Err(lock.replaced())
     }
 
     /// Writes a batch; answers whether the file was still this process's.
-    fn write(&mut self, before: &Resident, batch: &Batch<'_>) -> rusqlite::Result<bool> {
-        let staged = batch.staged;
-        let mut header = Header { counters: staged.counters, clock: staged.now, ..self.header.clone() };
+    fn write(&mut self, batch: &Batch<'_>) -> rusqlite::Result<bool> {
+        let ended = batch.staged.endings.len();
+        let trim = batch.trim.or_else(|| self.trim.map(|trim| trim.later(ended)));
         let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
-        if rows::read_epoch(&transaction)? != header.epoch {
+        if rows::read_epoch(&transaction)? != self.header.epoch {
             return Ok(false);
         }
-        write_slots(&transaction, &mut header, before, staged)?;
-        write_jobs(&transaction, &mut header, before, staged)?;
-        rows::write_events(&transaction, &staged.events)?;
-        staged.endings.iter().try_for_each(|ending| rows::write_ending(&transaction, ending))?;
-        if let Some(trim) = batch.trim {
-            delete_old(&transaction, trim)?;
+        if self.journal.append(&transaction, batch.staged)? {
+            transaction.commit()?;
+            self.journal.accept(batch.staged);
+            self.trim = trim;
+        } else {
+            let mut header = self.header.clone();
+            self.journal.write_out(&transaction, &mut header, batch.staged)?;
+            if let Some(trim) = trim {
+                let ended = self.journal.ended() + ended as u64;
+                journal::delete_old(
+                    &transaction,
+                    trim.events_up_to,
+                    ended.saturating_sub(trim.endings_kept as u64),
+                )?;
+            }
+            rows::write_header(&transaction, &header)?;
+            transaction.commit()?;
+            (self.header, self.trim) = (header, None);
+            self.journal.accept_all(batch.staged);
         }
-        rows::write_header(&transaction, &header)?;
-        transaction.commit()?;
-        self.header = header;
         self.count_commit();
         Ok(true)
     }
@@ -112,8 +129,8 @@ impl Disk for SqliteDisk {
         }
     }
 
-    fn commit(&mut self, before: &Resident, batch: &Batch<'_>) -> Result<(), Failure> {
-        match self.write(before, batch) {
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
+        match self.write(batch) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure { error: self.be_replaced(), undone: true }),
             Err(error) => {
@@ -125,102 +142,129 @@ impl Disk for SqliteDisk {
     }
 
     fn reload(&mut self) -> Result<Loaded> {
-        let (db, header, resident) = load(&self.path)?;
-        if header.epoch != self.header.epoch {
+        let (db, found) = load(&self.path)?;
+        if found.header.epoch != self.header.epoch {
             return Err(self.be_replaced());
         }
         // After a failed sync the log may look written and not be. Writing it into the file makes it so.
-        // The header then begins a new log, in which nothing is left of what failed.
-        file::checkpoint(&db)
-            .and_then(|()| rows::write_header(&db, &header))
+        // What is written then begins a new log, in which nothing is left of what failed.
+        let (header, journal) = file::checkpoint(&db)
+            .and_then(|()| write_anew(&db, &found))
             .map_err(|error| file::trouble(&self.path, &error))?;
         let clock = header.clock;
-        self.db = db;
-        self.header = header;
-        Ok(Loaded { resident, clock })
+        (self.db, self.header, self.journal, self.trim) = (db, header, journal, None);
+        Ok(Loaded { resident: found.into_resident(), clock })
     }
 
     fn end(&mut self, clock: StoreTime) -> Result<()> {
         debug_assert!(self.lock.is_last(), "an exclusive store is alone");
         self.place.check()?;
-        let (db, path, old) = (&self.db, &self.path, self.header.epoch);
+        let (db, path, old, contents) = (&self.db, &self.path, self.header.epoch, &self.journal.contents);
         let ended = epoch::renew(path, Some(old), |epoch| {
-            let header = Header { clock, in_use: false, epoch, ..self.header.clone() };
-            end_use(db, old, &header).map_err(|error| file::trouble(path, &error))
+            let header = Header { epoch, ..self.header.clone() };
+            end_use(db, old, header, contents, clock).map_err(|error| file::trouble(path, &error))
         })?;
         ended.map_or_else(|| Err(self.be_replaced()), Ok)
     }
 }
 
-/// Writes the header for the last time and puts the file in order, if its epoch is still this process's `own`.
-fn end_use(db: &Connection, own: u64, header: &Header) -> rusqlite::Result<Option<()>> {
+/// Writes the journal into the tables, and begins a new one.
+fn write_anew(db: &Connection, found: &Found) -> rusqlite::Result<(Header, Journal)> {
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
+    let mut header = found.header.clone();
+    found.journal.contents.write(&transaction, &mut header)?;
+    let journal = Journal::begin(&transaction, &mut header)?;
+    rows::write_header(&transaction, &header)?;
+    transaction.commit()?;
+    Ok((header, journal))
+}
+
+/// Writes journal and header for the last time and puts the file in order, if its epoch is still this process's `own`.
+fn end_use(
+    db: &Connection,
+    own: u64,
+    mut header: Header,
+    contents: &journal::Contents,
+    clock: StoreTime,
+) -> rusqlite::Result<Option<()>> {
     let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
     if rows::read_epoch(&transaction)? != own {
         return Ok(None);
     }
-    rows::write_header(&transaction, header)?;
+    contents.write(&transaction, &mut header)?;
+    Journal::end(&transaction, &mut header)?;
+    (header.clock, header.in_use) = (clock, false);
+    rows::write_header(&transaction, &header)?;
     transaction.commit()?;
     file::end_orderly(db).map(Some)
 }
 
-fn write_slots(
-    db: &Connection,
-    header: &mut Header,
-    before: &Resident,
-    staged: &Staged,
-) -> rusqlite::Result<()> {
-    let mut statement = rows::slot_statement(db)?;
-    for (key, slot) in &staged.slots {
-        let before = before.committed(key).map_or(0, |slot| u64::from(rows::slot_sum(key, slot)));
-        let after = match slot {
-            Some(slot) => rows::write_slot_by(&mut statement, key, slot)?,
-            None => rows::delete_slot(db, key).map(|()| 0)?,
-        };
-        header.slot_sums = header.slot_sums.wrapping_sub(before).wrapping_add(u64::from(after));
-    }
-    Ok(())
+/// What a file holds.
+pub(super) struct Found {
+    /// The store's own row: as old as the tables.
+    pub(super) header: Header,
+    /// What is newer than the tables.
+    pub(super) journal: Journal,
+    /// The state with the journal: the numbers, and all rows.
+    pub(super) counters: Counters,
+    pub(super) clock: StoreTime,
+    pub(super) slots: BTreeMap<Key, Slot>,
+    jobs: BTreeMap<Key, Job>,
+    endings: Vec<Ending>,
+    pub(super) events: Vec<Published>,
 }
 
-fn write_jobs(
-    db: &Connection,
-    header: &mut Header,
-    before: &Resident,
-    staged: &Staged,
-) -> rusqlite::Result<()> {
-    for (key, job) in &staged.jobs {
-        let before = before.committed_job(key).map_or(0, |job| u64::from(rows::job_sum(key, job)));
-        let after = match job {
-            Some(job) => rows::write_job(db, key, job)?,
-            None => rows::delete_job(db, key).map(|()| 0)?,
-        };
-        header.job_sums = header.job_sums.wrapping_sub(before).wrapping_add(u64::from(after));
+impl Found {
+    pub(super) fn into_resident(self) -> Resident {
+        Resident::load(self.counters, self.slots, self.jobs, &self.endings, self.events)
     }
-    Ok(())
+
+    fn add_journal(&mut self) -> std::result::Result<(), RowError> {
+        let contents = &self.journal.contents;
+        for (key, slot) in &contents.slots {
+            put(&mut self.slots, key, slot.as_ref());
+        }
+        for (key, job) in &contents.jobs {
+            put(&mut self.jobs, key, job.as_ref());
+        }
+        self.endings.extend(contents.endings.unpack(rows::ending_from)?);
+        self.events.extend(contents.events.unpack(rows::event_from)?);
+        (self.counters, self.clock) = contents.latest.unwrap_or((self.counters, self.clock));
+        Ok(())
+    }
 }
 
-fn delete_old(db: &Connection, trim: Trim) -> rusqlite::Result<()> {
-    let events_up_to = trim.events_up_to.0.cast_signed();
-    db.prepare_cached("DELETE FROM event WHERE position <= ?1")?.execute([events_up_to])?;
-    let sql = "DELETE FROM ending WHERE id <= (SELECT max(id) FROM ending) - ?1";
-    db.prepare_cached(sql)?.execute([i64::try_from(trim.endings_kept).unwrap_or(i64::MAX)])?;
-    Ok(())
+fn put<T: Clone>(values: &mut BTreeMap<Key, T>, key: &Key, value: Option<&T>) {
+    match value {
+        Some(value) => drop(values.insert(key.clone(), value.clone())),
+        None => drop(values.remove(key)),
+    }
 }
 
 /// What the file holds, every row of it checked.
-fn load(path: &Path) -> Result<(Connection, Header, Resident)> {
+fn load(path: &Path) -> Result<(Connection, Found)> {
     let db = file::connect(path)?;
-    let (header, resident) = load_rows(&db).map_err(|error| file::row_trouble(path, error))?;
-    Ok((db, header, resident))
+    let found = load_rows(&db).map_err(|error| file::row_trouble(path, error))?;
+    Ok((db, found))
 }
 
-pub(super) fn load_rows(db: &Connection) -> std::result::Result<(Header, Resident), RowError> {
-    let header = rows::read_header(db)?;
-    let slots = load_slots(db, &header)?;
-    let jobs = load_jobs(db, &header)?;
-    let endings = load_endings(db)?;
-    let events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
-    check_events(&header, &events)?;
-    Ok((header.clone(), Resident::load(header.counters, slots, jobs, &endings, events)))
+/// The same, of an open file.
+pub(super) fn load_rows(db: &Connection) -> std::result::Result<Found, RowError> {
+    let snapshot = db.unchecked_transaction()?;
+    let header = rows::read_header(&snapshot)?;
+    let mut found = Found {
+        slots: load_slots(&snapshot, &header)?.into_iter().collect(),
+        jobs: load_jobs(&snapshot, &header)?.into_iter().collect(),
+        endings: load_endings(&snapshot)?,
+        events: load_events(&snapshot)?,
+        journal: Journal::read(&snapshot, &header)?,
+        counters: header.counters,
+        clock: header.clock,
+        header,
+    };
+    found.add_journal()?;
+    check_events(found.counters, &found.events)?;
+    Ok(found)
 }
 
 /// All slots, none of them missing.
@@ -256,41 +300,267 @@ pub(super) fn load_jobs(db: &Connection, header: &Header) -> std::result::Result
 
 /// All endings, none of them missing: their pages tell, for there is no sum over them.
 pub(super) fn load_endings(db: &Connection) -> std::result::Result<Vec<Ending>, RowError> {
-    rows::check_pages(db, "ending")?;
-    rows::all(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from)
+    ["ending", "ending_pack"].into_iter().try_for_each(|table| rows::check_pages(db, table))?;
+    let mut endings = rows::all(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from)?;
+    endings.extend(journal::all_packed(db, "ending_pack", rows::ending_from)?);
+    Ok(endings)
+}
+
+fn load_events(db: &Connection) -> std::result::Result<Vec<Published>, RowError> {
+    let mut events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
+    events.extend(journal::all_packed(db, "event_pack", rows::event_from)?);
+    Ok(events)
 }
 
 /// Events stand one after the other up to the last position.
-fn check_events(header: &Header, events: &[Published]) -> std::result::Result<(), RowError> {
+fn check_events(counters: Counters, events: &[Published]) -> std::result::Result<(), RowError> {
     let gapless = events.windows(2).all(|pair| matches!(pair, [a, b] if a.position.0 + 1 == b.position.0));
-    let complete = events.last().is_none_or(|last| last.position == header.counters.position);
+    let complete = events.last().is_none_or(|last| last.position == counters.position);
     if gapless && complete { Ok(()) } else { Err(RowError::Bad("some of its events are missing".into())) }
 }
 
 /// Where the lease clock goes on. In shared mode it ran with the machine's; in exclusive mode it stood still.
-fn resumed(header: &Header, clock: &dyn Clock) -> StoreTime {
-    let running = super::shared::running_clock(header, clock);
-    running.map_or(header.clock, |now| now.max(header.clock))
+fn resumed(found: &Found, clock: &dyn Clock) -> StoreTime {
+    let running = super::shared::running_clock(&found.header, clock);
+    running.map_or(found.clock, |now| now.max(found.clock))
 }
 
 /// Marks the file as in use, in the file itself and not only in its log: a mark without a log means that the log was
-/// lost. Drops the indexes that only shared mode needs. Answers the header as it was written, if the file was still as it
-/// had been `found`.
+/// lost. Drops the indexes that only shared mode needs, and begins a journal. Answers the header as it was written, if the file
+/// was still as it had been `found`.
 fn begin_use(
     db: &mut Connection,
-    found: &Header,
-    mut header: Header,
+    found: &Found,
+    clock: StoreTime,
+    epoch: u64,
     is_copy: bool,
-) -> std::result::Result<Option<Header>, RowError> {
+) -> std::result::Result<Option<(Header, Journal)>, RowError> {
     file::begin_log(db)?;
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if rows::read_header(&transaction)? != *found {
+    let mut header = rows::read_header(&transaction)?;
+    if header != found.header || Journal::read(&transaction, &header)?.next() != found.journal.next() {
         return Ok(None);
     }
     super::shared::drop_indexes(&transaction)?;
+    found.journal.contents.write(&transaction, &mut header)?;
+    header = Header { boot: String::new(), in_use: true, clock, epoch, ..header };
     epoch::move_ahead(&transaction, &mut header, is_copy)?;
+    let journal = Journal::begin(&transaction, &mut header)?;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
     file::checkpoint(db)?;
-    Ok(Some(header))
+    Ok(Some((header, journal)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)] // a test fails by panicking
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use leasehold_core::job::JobText;
+    use leasehold_core::lease::{Bid, Claim};
+    use leasehold_core::{Command, JobCommand, LeaseId, Meta, Outcome, Owner, Position, Ttl};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::embedded::{Embedded, Mode};
+    use crate::{Feed, JobStore, Limits, Range, Store, embedded};
+
+    const FILE: &str = "leases.db";
+
+    /// The disk of a store, and what it is to hold.
+    struct Desk {
+        folder: TempDir,
+        disk: SqliteDisk,
+        resident: Resident,
+        now: StoreTime,
+        /// How many commits were written into the tables.
+        written_out: usize,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            file::create_if_missing(&folder.path().join(FILE)).unwrap();
+            let (disk, Loaded { resident, clock: now }) = open(folder.path());
+            Self { folder, disk, resident, now, written_out: 0 }
+        }
+
+        /// Decides a command and commits it, as the writer does.
+        fn ask(&mut self, key: &Key, command: &Command) -> Result<Outcome, Failure> {
+            let mut staged = self.resident.stage(self.now);
+            let outcome = self.resident.decide(&mut staged, key, command, &Limits::default());
+            self.commit(staged, None).map(|()| outcome)
+        }
+
+        fn commit(&mut self, staged: crate::resident::Staged, trim: Option<Trim>) -> Result<(), Failure> {
+            let journal = self.disk.header.journal;
+            self.disk.commit(&Batch { staged: &staged, trim })?;
+            self.resident.commit(staged);
+            self.written_out += usize::from(self.disk.header.journal != journal);
+            Ok(())
+        }
+
+        fn position(&self) -> Position {
+            self.resident.counters.position
+        }
+
+        /// What a machine that lost power now would find.
+        fn crashed(&self) -> TempDir {
+            let found = tempfile::tempdir().unwrap();
+            for suffix in ["", "-wal", ".epoch"] {
+                let name = format!("{FILE}{suffix}");
+                fs::copy(self.folder.path().join(&name), found.path().join(&name)).unwrap();
+            }
+            found
+        }
+
+        /// Compares what a process finds that opens the file next.
+        fn assert_found(&self, store: &Embedded) {
+            let events = |feed: Option<Feed>| match feed {
+                Some(Feed::Events(events)) => events,
+                None => Vec::new(),
+                Some(gap) => panic!("{gap:?}"),
+            };
+            let (page, told) = block_on(async {
+                let page = store.list(&Range::all()).await.unwrap();
+                let told = match page.position {
+                    Position(0) => None,
+                    _ => Some(store.events(Position(0), 1_000).await.unwrap()),
+                };
+                (page, told)
+            });
+            assert_eq!(page.slots, self.resident.page(&Range::all(), self.now).0);
+            assert_eq!(page.position, self.position());
+            assert_eq!(events(told), events(self.resident.events_after(Position(0), 1_000)));
+        }
+    }
+
+    fn open(folder: &Path) -> (SqliteDisk, Loaded) {
+        let path = folder.join(FILE);
+        let lock = ModeLock::take(&path, Mode::Exclusive, true, |_| Ok(())).unwrap();
+        SqliteDisk::open(&path, lock, &ManualClock::default()).unwrap()
+    }
+
+    fn open_store(folder: &Path, mode: Mode) -> Embedded {
+        let clock = std::sync::Arc::new(ManualClock::default());
+        Embedded::options().mode(mode).clock(clock).open(folder.join(FILE)).unwrap()
+    }
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    }
+
+    fn key(number: u64) -> Key {
+        Key::parse(&format!("run/{number}")).unwrap()
+    }
+
+    fn bid(number: u64, note: usize) -> Bid {
+        let mut bytes = [7; 16];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        let meta = Meta::new([("note".to_owned(), "n".repeat(note))]).unwrap();
+        let (owner, ttl) = (Owner::parse("anna").unwrap(), Ttl::new(Duration::from_secs(3_600)).unwrap());
+        Bid { lease_id: LeaseId::from_random(bytes), owner, tab: None, ttl, meta }
+    }
+
+    fn release(lease_id: LeaseId) -> Command {
+        Command::Release(Claim::Holder { lease_id, owner: Owner::parse("anna").unwrap(), fence: None })
+    }
+
+    /// Wherever the journal stands, the next process finds what was acknowledged: a lease, its events, and lease ids that are
+    /// over. Each third lease has ended by then, and a third of the rest is too long for the journal.
+    #[test]
+    fn what_was_committed_is_found_after_a_crash_at_any_time() {
+        let mut desk = Desk::new();
+        for number in 0..120 {
+            let bid = bid(number, if number % 9 == 0 { 3_900 } else { number as usize });
+            desk.ask(&key(number), &Command::Acquire(bid.clone())).ok().unwrap();
+            if number % 3 == 0 {
+                desk.ask(&key(number), &release(bid.lease_id)).ok().unwrap();
+            }
+            let (found, mode) =
+                (desk.crashed(), if number % 2 == 0 { Mode::Exclusive } else { Mode::Shared });
+            let path = found.path().join(FILE);
+            assert_eq!(embedded::check(&path).unwrap().problems, [""; 0], "after {number}");
+            assert_eq!(
+                embedded::peek(&path, &Range::all()).unwrap().slots,
+                desk.resident.page(&Range::all(), desk.now).0
+            );
+            let store = open_store(found.path(), mode);
+            desk.assert_found(&store);
+            let again = block_on(store.apply(&key(number), Command::Acquire(bid))).unwrap().outcome;
+            assert_eq!(matches!(again, Outcome::Lost { .. }), number % 3 == 0, "{number}: {again:?}");
+            drop(store);
+            let other = if mode == Mode::Shared { Mode::Exclusive } else { Mode::Shared };
+            drop(open_store(found.path(), other));
+        }
+        assert!((10..60).contains(&desk.written_out), "{}", desk.written_out);
+    }
+
+    /// A write into the tables that failed once took the number of a record with it. The next record that had room in the
+    /// journal then had the wrong number, and the file did not open any more.
+    #[test]
+    fn the_journal_goes_on_after_it_could_not_be_written_into_the_tables() {
+        let mut desk = Desk::new();
+        desk.ask(&key(0), &Command::Acquire(bid(0, 10))).ok().unwrap();
+        let mut staged = desk.resident.stage(desk.now);
+        desk.resident.decide(&mut staged, &key(1), &Command::Acquire(bid(1, 3_900)), &Limits::default());
+        let SqliteDisk { db, journal, header, .. } = &mut desk.disk;
+        let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate).unwrap();
+        assert!(!journal.append(&transaction, &staged).unwrap(), "it is too long");
+        journal.write_out(&transaction, &mut header.clone(), &staged).unwrap();
+        drop(transaction);
+        for number in 2..10 {
+            desk.ask(&key(number), &Command::Acquire(bid(number, 10))).ok().unwrap();
+            let found = desk.crashed();
+            desk.assert_found(&open_store(found.path(), Mode::Exclusive));
+        }
+    }
+
+    /// Old events and endings go when the journal is written into the tables, as many as were to go by then.
+    #[test]
+    fn what_is_not_kept_goes_with_the_next_write_into_the_tables() {
+        let mut desk = Desk::new();
+        for number in 0..200 {
+            let bid = bid(number, 10);
+            desk.ask(&key(number), &Command::Acquire(bid.clone())).ok().unwrap();
+            desk.ask(&key(number), &release(bid.lease_id)).ok().unwrap();
+        }
+        let trim = Trim { events_up_to: Position(desk.position().0 - 50), endings_kept: 20 };
+        desk.commit(desk.resident.stage(desk.now), Some(trim)).ok().unwrap();
+        let before = desk.written_out;
+        for number in 200..300 {
+            desk.ask(&key(number), &Command::Acquire(bid(number, 10))).ok().unwrap();
+        }
+        assert!(desk.written_out > before);
+        let (path, last) = (desk.folder.path().join(FILE), desk.position().0);
+        let found = load(&path).unwrap().1;
+        let oldest = found.events.first().unwrap().position.0;
+        // A row has as many events as the journal had room for.
+        assert!((last - 200..=last - 149).contains(&oldest), "{oldest} of {last}");
+        assert!((20..50).contains(&found.endings.len()), "{}", found.endings.len());
+    }
+
+    /// A job is in the journal along with its lease.
+    #[test]
+    fn jobs_are_found_after_a_crash() {
+        let mut desk = Desk::new();
+        for number in 0..40 {
+            let key = Key::parse(&format!("job/analyses/{number}")).unwrap();
+            let payload = JobText::parse(&"p".repeat(400)).unwrap();
+            let create = JobCommand::Create { payload, max_attempts: Some(3) };
+            let mut staged = desk.resident.stage(desk.now);
+            let (_, record) = desk.resident.decide_job(&mut staged, &key, &create, &Limits::default());
+            desk.commit(staged, None).ok().unwrap();
+            let found = desk.crashed();
+            for mode in [Mode::Exclusive, Mode::Shared] {
+                let store = open_store(found.path(), mode);
+                let again = block_on(store.apply_job(&key, JobCommand::Settle)).unwrap();
+                assert_eq!(again.record.job, record.job);
+            }
+        }
+        assert!(desk.written_out > 1);
+    }
 }

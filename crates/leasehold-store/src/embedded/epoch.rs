@@ -69,7 +69,7 @@ pub(super) fn move_ahead(db: &Connection, header: &mut Header, is_copy: bool) ->
         return Ok(());
     }
     // Events go: consumers learn that there is a gap, and look at everything.
-    db.execute("DELETE FROM event", [])?;
+    db.execute_batch("DELETE FROM event; DELETE FROM event_pack")?;
     for (key, slot) in disk::load_slots(db, header)? {
         let before = u64::from(rows::slot_sum(&key, &slot));
         let after = rows::write_slot(db, &key, &Slot { seq: slot.seq.saturating_add(JUMP), ..slot })?;

@@ -12,13 +12,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::rows::{self, Header, RowError};
-use super::{migrate, process};
+use super::{journal, migrate, process};
 use crate::clock::unix_millis;
 use crate::resident::Counters;
 use crate::{Error, Result, Retry};
 
 /// The schema that this version writes.
-pub(super) const SCHEMA: i64 = 3;
+pub(super) const SCHEMA: i64 = 4;
 
 /// The oldest schema that there are files of.
 const OLDEST_SCHEMA: i64 = 1;
@@ -60,7 +60,7 @@ pub(super) const CREATE_STORE: &str = "CREATE TABLE store (
   last_fence INTEGER NOT NULL, position INTEGER NOT NULL, seq_floor INTEGER NOT NULL,
   clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
   slot_sums INTEGER NOT NULL, job_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, epoch INTEGER NOT NULL,
-  sum INTEGER NOT NULL
+  journal INTEGER NOT NULL, sum INTEGER NOT NULL
 )";
 
 /// The slots.
@@ -200,6 +200,7 @@ pub(super) fn fill_draft(
         transaction.execute_batch(CREATE)?;
         transaction.execute_batch(CREATE_STORE)?;
         transaction.execute_batch(CREATE_SLOT)?;
+        journal::CREATE.iter().try_for_each(|table| transaction.execute_batch(table))?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", SCHEMA)?;
         rows::write_header(&transaction, header)?;
@@ -330,10 +331,8 @@ fn connect_with(path: &Path, access: OpenFlags) -> Result<(Connection, i64)> {
 fn has_our_tables(db: &Connection, schema: i64) -> rusqlite::Result<bool> {
     let mut statement = db.prepare("SELECT sql FROM main.sqlite_schema WHERE type = 'table' ORDER BY sql")?;
     let found: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    let slot = if schema < migrate::WITH_TABS { migrate::OLD_SLOT } else { CREATE_SLOT };
-    let store = if schema < migrate::WITH_EPOCH { migrate::OLD_STORE } else { CREATE_STORE };
     let rest = CREATE.split(';').map(str::trim).filter(|statement| !statement.is_empty());
-    let mut ours: Vec<&str> = rest.chain([slot, store]).collect();
+    let mut ours: Vec<&str> = rest.chain(migrate::tables_of(schema)).collect();
     ours.sort_unstable();
     Ok(ours == found)
 }

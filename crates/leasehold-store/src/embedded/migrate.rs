@@ -9,6 +9,7 @@
 //! | 1 | |
 //! | 2 | the tab of a holder has a column of its own; it was an entry of `meta` |
 //! | 3 | the epoch: which opening of the file the last commit belongs to |
+//! | 4 | the journal, rows that are not in their tables yet, and packs of events and endings |
 
 use std::path::Path;
 
@@ -17,33 +18,60 @@ use leasehold_core::{Key, Meta, Slot, TabId};
 use rusqlite::Connection;
 
 use super::rows::RowError;
-use super::{disk, file, rows};
+use super::{disk, file, journal, rows};
 use crate::Result;
 
 /// How a file of schema 1 describes its slots.
-pub(super) const OLD_SLOT: &str = "CREATE TABLE slot (
+const OLD_SLOT: &str = "CREATE TABLE slot (
   key TEXT PRIMARY KEY, seq INTEGER NOT NULL, vacant_since INTEGER NOT NULL, due_at INTEGER,
   owner TEXT, lease_id BLOB, fence INTEGER, acquired_at INTEGER, renewed_at INTEGER, expires_at INTEGER,
   ttl_ms INTEGER, leaving INTEGER, meta TEXT, request TEXT, sum INTEGER NOT NULL
 ) WITHOUT ROWID";
 
 /// How a file of schema 1 or 2 describes the store's own row.
-pub(super) const OLD_STORE: &str = "CREATE TABLE store (
+const STORE_WITHOUT_EPOCH: &str = "CREATE TABLE store (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   last_fence INTEGER NOT NULL, position INTEGER NOT NULL, seq_floor INTEGER NOT NULL,
   clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
   slot_sums INTEGER NOT NULL, job_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, sum INTEGER NOT NULL
 )";
 
-/// The first schemas in which slots have a tab, and the store's row an epoch.
+/// How a file of schema 3 does.
+const STORE_WITHOUT_JOURNAL: &str = "CREATE TABLE store (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  last_fence INTEGER NOT NULL, position INTEGER NOT NULL, seq_floor INTEGER NOT NULL,
+  clock INTEGER NOT NULL, boot TEXT NOT NULL, clock_offset INTEGER NOT NULL,
+  slot_sums INTEGER NOT NULL, job_sums INTEGER NOT NULL, in_use INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  sum INTEGER NOT NULL
+)";
+
+/// The first schemas in which slots have a tab, the store's row an epoch, and a file a journal.
 pub(super) const WITH_TABS: i64 = 2;
 pub(super) const WITH_EPOCH: i64 = 3;
+pub(super) const WITH_JOURNAL: i64 = 4;
+
+/// How a file of this schema describes the tables that have changed since the first one.
+pub(super) fn tables_of(schema: i64) -> impl Iterator<Item = &'static str> {
+    let slot = if schema < WITH_TABS { OLD_SLOT } else { file::CREATE_SLOT };
+    let store = match schema {
+        WITH_JOURNAL.. => file::CREATE_STORE,
+        WITH_EPOCH.. => STORE_WITHOUT_JOURNAL,
+        _ => STORE_WITHOUT_EPOCH,
+    };
+    let journal = journal::CREATE.into_iter().filter(move |_| schema >= WITH_JOURNAL);
+    [slot, store].into_iter().chain(journal)
+}
 
 /// Lets an old file be read as if it had all columns, for as long as a connection to it lasts.
 pub(super) fn old_views(schema: i64) -> String {
     let slot = "CREATE TEMP VIEW slot AS SELECT *, NULL AS tab FROM main.slot;";
-    let store = "CREATE TEMP VIEW store AS SELECT *, 0 AS epoch FROM main.store;";
-    let views = [(WITH_TABS, slot), (WITH_EPOCH, store)];
+    let store = match schema {
+        ..WITH_EPOCH => "CREATE TEMP VIEW store AS SELECT *, 0 AS epoch, 0 AS journal FROM main.store;",
+        _ => "CREATE TEMP VIEW store AS SELECT *, 0 AS journal FROM main.store;",
+    };
+    let packs = "CREATE TEMP VIEW event_pack AS SELECT 0 AS last, x'' AS rows WHERE 0; \
+                 CREATE TEMP VIEW ending_pack AS SELECT 0 AS last, x'' AS rows WHERE 0;";
+    let views = [(WITH_TABS, slot), (WITH_JOURNAL, store), (WITH_JOURNAL, packs)];
     views.into_iter().filter(|(since, _)| schema < *since).map(|(_, view)| view).collect()
 }
 
@@ -82,11 +110,11 @@ fn schema_on_disk(path: &Path) -> Option<i64> {
 
 /// Writes the tables anew that have changed since `schema`; answers whether the file was in use when its process ended.
 fn rewrite(db: &mut Connection, schema: i64) -> std::result::Result<bool, RowError> {
-    let (mut header, _) = disk::load_rows(db)?;
-    let slots = disk::load_slots(db, &header)?;
+    let disk::Found { mut header, slots, .. } = disk::load_rows(db)?;
     let transaction = db.transaction()?;
     transaction.execute_batch("DROP VIEW temp.store; DROP TABLE main.store")?;
     transaction.execute_batch(file::CREATE_STORE)?;
+    journal::CREATE.iter().try_for_each(|table| transaction.execute_batch(table))?;
     if schema < WITH_TABS {
         transaction.execute_batch("DROP VIEW temp.slot; DROP TABLE main.slot")?;
         transaction.execute_batch(file::CREATE_SLOT)?;

@@ -15,6 +15,7 @@ mod disk;
 mod epoch;
 mod exclusive;
 mod file;
+mod journal;
 mod log;
 mod migrate;
 mod mode_lock;

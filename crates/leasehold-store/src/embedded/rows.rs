@@ -3,11 +3,15 @@
 //! SQLite notices a torn page, but not a flipped bit inside a value: a fence that silently changed would be worse than
 //! a file that does not open. Every row therefore carries a checksum, and the store's own row carries the sums over all
 //! slots and all jobs, so that a missing row is noticed too.
+//!
+//! A row goes into its table or, before that, into a record of the [journal](super::journal): [`Sink`] is where it is put, and
+//! [`Cells`] where it is read from.
 
 use leasehold_core::event::Event;
 use leasehold_core::job::{Job, JobText};
 use leasehold_core::lease::{Lease, LossReason};
 use leasehold_core::{Fence, Key, LeaseId, Owner, Position, Published, Slot, StoreTime, TabId};
+use rusqlite::types::{FromSql, ToSql, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use crate::changes::Ending;
@@ -30,7 +34,31 @@ impl From<rusqlite::Error> for RowError {
     }
 }
 
-type RowResult<T> = Result<T, RowError>;
+pub(super) type RowResult<T> = Result<T, RowError>;
+
+/// What takes a row.
+pub(super) trait Sink {
+    fn put(&mut self, cells: &[&dyn ToSql]) -> rusqlite::Result<()>;
+}
+
+/// The statement that writes it into its table.
+impl Sink for CachedStatement<'_> {
+    fn put(&mut self, cells: &[&dyn ToSql]) -> rusqlite::Result<()> {
+        self.execute(cells).map(drop)
+    }
+}
+
+/// What a row is read from.
+pub(super) trait Cells {
+    /// The cell in this column; `None` when there is none.
+    fn cell(&self, index: usize) -> Option<ValueRef<'_>>;
+}
+
+impl Cells for Row<'_> {
+    fn cell(&self, index: usize) -> Option<ValueRef<'_>> {
+        self.get_ref(index).ok()
+    }
+}
 
 // --- the store's own row ---
 
@@ -53,6 +81,8 @@ pub(super) struct Header {
     /// A random number that changes whenever a process opens the file alone. A process that finds another one than its own
     /// has been replaced. 0 in a new file, and in one of a schema that had no epochs.
     pub(super) epoch: u64,
+    /// The number of the first record in the journal; 0 when there is no journal. This row is as old as that record.
+    pub(super) journal: u64,
 }
 
 impl Header {
@@ -67,13 +97,17 @@ impl Header {
             .number(self.slot_sums)
             .number(self.job_sums)
             .number(u64::from(self.in_use));
-        // Without an epoch it has the checksum that it had before there were any.
-        if self.epoch == 0 { sum.finish() } else { sum.number(self.epoch).finish() }
+        // Without a journal, or an epoch, it has the checksum that it had before there were any.
+        match (self.epoch, self.journal) {
+            (0, 0) => sum.finish(),
+            (epoch, 0) => sum.number(epoch).finish(),
+            (epoch, journal) => sum.number(epoch).number(journal).finish(),
+        }
     }
 }
 
 const READ_HEADER: &str = "SELECT last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, job_sums, \
-                           in_use, sum, epoch FROM store WHERE id = 1";
+                           in_use, sum, epoch, journal FROM store WHERE id = 1";
 
 pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
     let found = db
@@ -93,6 +127,7 @@ pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
                 job_sums: number(row, 7)?,
                 in_use: row.get(8)?,
                 epoch: number(row, 10)?,
+                journal: number(row, 11)?,
             };
             Ok((header, row.get::<_, u32>(9)?))
         })
@@ -107,7 +142,7 @@ pub(super) fn read_header(db: &Connection) -> RowResult<Header> {
 pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO store \
                (id, last_fence, position, seq_floor, clock, boot, clock_offset, slot_sums, job_sums, in_use, sum, \
-                epoch) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+                epoch, journal) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     db.prepare_cached(sql)?.execute(params![
         header.counters.last_fence.cast_signed(),
         header.counters.position.0.cast_signed(),
@@ -120,12 +155,16 @@ pub(super) fn write_header(db: &Connection, header: &Header) -> rusqlite::Result
         header.in_use,
         header.sum(),
         header.epoch.cast_signed(),
+        header.journal.cast_signed(),
     ])?;
     Ok(())
 }
 
-/// Writes that no process uses the file, and nothing else: this works with every schema.
+/// Writes that no process uses the file, and the epoch if there is one: this works with every schema.
 pub(super) fn write_not_in_use(db: &Connection, header: &Header) -> rusqlite::Result<()> {
+    if header.epoch != 0 {
+        db.execute("UPDATE main.store SET epoch = ?1", [header.epoch.cast_signed()])?;
+    }
     db.execute("UPDATE main.store SET in_use = 0, sum = ?1", [header.sum()]).map(|_| ())
 }
 
@@ -149,8 +188,8 @@ pub(super) fn read_slot(db: &Connection, key: &Key) -> RowResult<Option<Slot>> {
 
 /// It replaces the row. `ON CONFLICT … DO UPDATE` would read the old one first, column by column: a sixth of all that SQLite does.
 const WRITE_SLOT: &str = "INSERT OR REPLACE INTO slot \
-        (key, seq, vacant_since, due_at, owner, lease_id, fence, acquired_at, renewed_at, expires_at, ttl_ms, leaving, \
-         meta, request, sum, tab) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+        (key, seq, vacant_since, owner, lease_id, fence, acquired_at, renewed_at, expires_at, ttl_ms, leaving, meta, \
+         request, sum, due_at, tab) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 
 /// The statement of [`write_slot`]. To find it takes a good part of the time that it takes to run, so a batch does so once.
 pub(super) fn slot_statement(db: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
@@ -159,23 +198,18 @@ pub(super) fn slot_statement(db: &Connection) -> rusqlite::Result<CachedStatemen
 
 /// Writes a slot, and answers the checksum of its row.
 pub(super) fn write_slot(db: &Connection, key: &Key, slot: &Slot) -> rusqlite::Result<u32> {
-    write_slot_by(&mut slot_statement(db)?, key, slot)
+    put_slot(&mut slot_statement(db)?, key, slot)
 }
 
-/// The same by a statement that was found before.
-pub(super) fn write_slot_by(
-    statement: &mut CachedStatement<'_>,
-    key: &Key,
-    slot: &Slot,
-) -> rusqlite::Result<u32> {
+/// The same wherever rows go.
+pub(super) fn put_slot(sink: &mut impl Sink, key: &Key, slot: &Slot) -> rusqlite::Result<u32> {
     let sum = slot_sum(key, slot);
     let lease = slot.lease.as_ref();
     let time = |pick: fn(&Lease) -> StoreTime| lease.map(|lease| pick(lease).as_millis().cast_signed());
-    statement.execute(params![
+    sink.put(params![
         key.as_str(),
         slot.seq.cast_signed(),
         slot.vacant_since.as_millis().cast_signed(),
-        slot.due_at().map(|due| due.as_millis().cast_signed()),
         lease.map(|lease| lease.owner.as_str()),
         lease.map(|lease| lease.lease_id.as_bytes()),
         lease.map(|lease| lease.fence.get().cast_signed()),
@@ -187,6 +221,7 @@ pub(super) fn write_slot_by(
         lease.and_then(|lease| meta_text(&lease.meta)),
         lease.and_then(|lease| lease.request.as_deref()).map(request_text),
         sum,
+        slot.due_at().map(|due| due.as_millis().cast_signed()),
         lease.and_then(|lease| lease.tab.as_ref()).map(TabId::as_str),
     ])?;
     Ok(sum)
@@ -197,9 +232,19 @@ pub(super) fn delete_slot(db: &Connection, key: &Key) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// The checksum in the row of `key` in `table`, slot or job; 0 when there is no such row.
+pub(super) fn sum_of(db: &Connection, table: &str, key: &Key) -> rusqlite::Result<u64> {
+    let sql = match table {
+        "job" => "SELECT sum FROM job WHERE key = ?1",
+        _ => "SELECT sum FROM slot WHERE key = ?1",
+    };
+    let sum: Option<u32> = db.prepare_cached(sql)?.query_row([key.as_str()], |row| row.get(0)).optional()?;
+    Ok(sum.map_or(0, u64::from))
+}
+
 /// The slot in a row, if it is what was once written there.
-pub(super) fn slot_from(row: &Row<'_>) -> RowResult<(Key, Slot)> {
-    let shown = row.get::<_, String>(0).unwrap_or_else(|_| "(unreadable)".into());
+pub(super) fn slot_from(row: &dyn Cells) -> RowResult<(Key, Slot)> {
+    let shown = shown_key(row);
     let bad = |what: &str| RowError::Bad(format!("the slot of key {shown:?} {what}"));
     let (key, slot, sum) = parse_slot(row).ok_or_else(|| bad("holds values that were never written"))?;
     if slot_sum(&key, &slot) != sum {
@@ -208,32 +253,31 @@ pub(super) fn slot_from(row: &Row<'_>) -> RowResult<(Key, Slot)> {
     Ok((key, slot))
 }
 
-fn parse_slot(row: &Row<'_>) -> Option<(Key, Slot, u32)> {
-    let key = Key::parse(row.get_ref(0).ok()?.as_str().ok()?).ok()?;
-    let time = |index| Some(StoreTime::from_millis(number(row, index).ok()?));
-    let lease = match row.get_ref(3).ok()?.as_str_or_null().ok()? {
+fn parse_slot(row: &dyn Cells) -> Option<(Key, Slot, u32)> {
+    let time = |index| Some(StoreTime::from_millis(number_in(row, index)?));
+    let lease = match text_or_null(row, 3)? {
         None => None,
         Some(owner) => Some(Lease {
             owner: Owner::parse(owner).ok()?,
-            tab: parse_tab(row.get_ref(15).ok()?.as_str_or_null().ok()?)?,
+            tab: parse_tab(text_or_null(row, 15)?)?,
             lease_id: lease_id(row, 4)?,
-            fence: Fence::new(number(row, 5).ok()?).ok()?,
+            fence: Fence::new(number_in(row, 5)?).ok()?,
             acquired_at: time(6)?,
             renewed_at: time(7)?,
             expires_at: time(8)?,
-            ttl: ttl(number(row, 9).ok()?)?,
-            leaving: row.get(10).ok()?,
-            meta: parse_meta(row.get_ref(11).ok()?.as_str_or_null().ok()?)?,
-            request: parse_request(row.get_ref(12).ok()?.as_str_or_null().ok()?)?,
+            ttl: ttl(number_in(row, 9)?)?,
+            leaving: get(row, 10)?,
+            meta: parse_meta(text_or_null(row, 11)?)?,
+            request: parse_request(text_or_null(row, 12)?)?,
         }),
     };
-    let slot = Slot { seq: number(row, 1).ok()?, lease, vacant_since: time(2)? };
+    let slot = Slot { seq: number_in(row, 1)?, lease, vacant_since: time(2)? };
     // Not in the checksum: it follows from the rest.
-    let due_at = row.get::<_, Option<i64>>(14).ok()?.map(i64::cast_unsigned);
+    let due_at = get::<Option<i64>>(row, 14)?.map(i64::cast_unsigned);
     if due_at != slot.due_at().map(StoreTime::as_millis) {
         return None;
     }
-    Some((key, slot, row.get(13).ok()?))
+    Some((key_from(row)?, slot, get(row, 13)?))
 }
 
 /// Stands before a tab in a checksum. A slot without one has the checksum that it had before there were tabs.
@@ -281,8 +325,13 @@ pub(super) fn write_job(db: &Connection, key: &Key, job: &Job) -> rusqlite::Resu
     let sql = "INSERT OR REPLACE INTO job \
         (key, payload, status, note, by, attempts, max_attempts, begun, changed_at, sum) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    put_job(&mut db.prepare_cached(sql)?, key, job)
+}
+
+/// The same wherever rows go.
+pub(super) fn put_job(sink: &mut impl Sink, key: &Key, job: &Job) -> rusqlite::Result<u32> {
     let (sum, flat) = (job_sum(key, job), FlatStatus::from(&job.status));
-    db.prepare_cached(sql)?.execute(params![
+    sink.put(params![
         key.as_str(),
         job.payload.as_str(),
         flat.word,
@@ -303,8 +352,8 @@ pub(super) fn delete_job(db: &Connection, key: &Key) -> rusqlite::Result<()> {
 }
 
 /// The job in a row, if it is what was once written there.
-pub(super) fn job_from(row: &Row<'_>) -> RowResult<(Key, Job)> {
-    let shown = row.get::<_, String>(0).unwrap_or_else(|_| "(unreadable)".into());
+pub(super) fn job_from(row: &dyn Cells) -> RowResult<(Key, Job)> {
+    let shown = shown_key(row);
     let bad = |what: &str| RowError::Bad(format!("the job of key {shown:?} {what}"));
     let (key, job, sum) = parse_job(row).ok_or_else(|| bad("holds values that were never written"))?;
     if job_sum(&key, &job) != sum {
@@ -313,22 +362,18 @@ pub(super) fn job_from(row: &Row<'_>) -> RowResult<(Key, Job)> {
     Ok((key, job))
 }
 
-fn parse_job(row: &Row<'_>) -> Option<(Key, Job, u32)> {
-    let text = |index| row.get_ref(index).ok()?.as_str().ok();
-    let status = FlatStatus {
-        word: text(2)?,
-        note: row.get_ref(3).ok()?.as_str_or_null().ok()?,
-        by: row.get::<_, Option<i64>>(4).ok()?.map(i64::cast_unsigned),
-    };
+fn parse_job(row: &dyn Cells) -> Option<(Key, Job, u32)> {
+    let by = get::<Option<i64>>(row, 4)?.map(i64::cast_unsigned);
+    let status = FlatStatus { word: text(row, 2)?, note: text_or_null(row, 3)?, by };
     let job = Job {
-        payload: JobText::parse(text(1)?).ok()?,
+        payload: JobText::parse(text(row, 1)?).ok()?,
         status: status.parse()?,
-        attempts: row.get(5).ok()?,
-        max_attempts: row.get(6).ok()?,
-        begun: row.get(7).ok()?,
-        changed_at: StoreTime::from_millis(number(row, 8).ok()?),
+        attempts: get(row, 5)?,
+        max_attempts: get(row, 6)?,
+        begun: get(row, 7)?,
+        changed_at: StoreTime::from_millis(number_in(row, 8)?),
     };
-    Some((Key::parse(text(0)?).ok()?, job, row.get(9).ok()?))
+    Some((key_from(row)?, job, get(row, 9)?))
 }
 
 /// The checksum of a job's row.
@@ -362,13 +407,14 @@ pub(super) fn write_events(db: &Connection, events: &[Published]) -> rusqlite::R
         return Ok(());
     }
     let mut statement = db.prepare_cached(WRITE_EVENT)?;
-    events.iter().try_for_each(|event| write_event(&mut statement, event))
+    events.iter().try_for_each(|event| put_event(&mut statement, event))
 }
 
-fn write_event(statement: &mut CachedStatement<'_>, published: &Published) -> rusqlite::Result<()> {
+/// Puts an event wherever rows go.
+pub(super) fn put_event(sink: &mut impl Sink, published: &Published) -> rusqlite::Result<()> {
     let event = &published.event;
     let flat = Flat::from(&event.kind);
-    statement.execute(params![
+    sink.put(params![
         published.position.0.cast_signed(),
         event.key.as_str(),
         event.seq.cast_signed(),
@@ -381,13 +427,12 @@ fn write_event(statement: &mut CachedStatement<'_>, published: &Published) -> ru
         flat.note,
         flat.meta,
         event_sum(published, &flat),
-    ])?;
-    Ok(())
+    ])
 }
 
 /// The event in a row, if it is what was once written there.
-pub(super) fn event_from(row: &Row<'_>) -> RowResult<Published> {
-    let position = number(row, 0).unwrap_or(0);
+pub(super) fn event_from(row: &dyn Cells) -> RowResult<Published> {
+    let position = number_in(row, 0).unwrap_or(0);
     let bad = || RowError::Bad(format!("event {position} does not match its checksum"));
     let (published, sum) = parse_event(row).ok_or_else(bad)?;
     if event_sum(&published, &Flat::from(&published.event.kind)) != sum {
@@ -396,26 +441,25 @@ pub(super) fn event_from(row: &Row<'_>) -> RowResult<Published> {
     Ok(published)
 }
 
-fn parse_event(row: &Row<'_>) -> Option<(Published, u32)> {
+fn parse_event(row: &dyn Cells) -> Option<(Published, u32)> {
     let event = Event {
-        key: Key::parse(row.get_ref(1).ok()?.as_str().ok()?).ok()?,
-        seq: number(row, 2).ok()?,
-        at: StoreTime::from_millis(number(row, 3).ok()?),
-        fence: Fence::new(number(row, 4).ok()?).ok()?,
-        owner: Owner::parse(row.get_ref(5).ok()?.as_str().ok()?).ok()?,
+        key: Key::parse(text(row, 1)?).ok()?,
+        seq: number_in(row, 2)?,
+        at: StoreTime::from_millis(number_in(row, 3)?),
+        fence: Fence::new(number_in(row, 4)?).ok()?,
+        owner: Owner::parse(text(row, 5)?).ok()?,
         kind: flat_from(row)?.parse()?,
     };
-    Some((Published { position: Position(number(row, 0).ok()?), event }, row.get(11).ok()?))
+    Some((Published { position: Position(number_in(row, 0)?), event }, get(row, 11)?))
 }
 
-fn flat_from<'a>(row: &'a Row<'_>) -> Option<Flat<'a>> {
-    let text = |index| row.get_ref(index).ok()?.as_str_or_null().ok();
+fn flat_from(row: &dyn Cells) -> Option<Flat<'_>> {
     Some(Flat {
-        kind: text(6)??,
-        until: row.get::<_, Option<i64>>(7).ok()?.map(|until| StoreTime::from_millis(until.cast_unsigned())),
-        party: text(8)?,
-        note: text(9)?,
-        meta: text(10)?.map(str::to_owned),
+        kind: text(row, 6)?,
+        until: get::<Option<i64>>(row, 7)?.map(|until| StoreTime::from_millis(until.cast_unsigned())),
+        party: text_or_null(row, 8)?,
+        note: text_or_null(row, 9)?,
+        meta: text_or_null(row, 10)?.map(str::to_owned),
     })
 }
 
@@ -441,33 +485,41 @@ fn event_sum(published: &Published, flat: &Flat<'_>) -> u32 {
 /// The columns of an ending, in the order in which [`ending_from`] reads them.
 pub(super) const ENDING_COLUMNS: &str = "at, key, lease_id, because, sum";
 
-pub(super) fn write_ending(db: &Connection, ending: &Ending) -> rusqlite::Result<()> {
+pub(super) fn write_endings(db: &Connection, endings: &[Ending]) -> rusqlite::Result<()> {
+    if endings.is_empty() {
+        return Ok(());
+    }
     let sql = "INSERT INTO ending (at, key, lease_id, because, sum) VALUES (?1, ?2, ?3, ?4, ?5)";
-    db.prepare_cached(sql)?.execute(params![
+    let mut statement = db.prepare_cached(sql)?;
+    endings.iter().try_for_each(|ending| put_ending(&mut statement, ending))
+}
+
+/// Puts an ending wherever rows go.
+pub(super) fn put_ending(sink: &mut impl Sink, ending: &Ending) -> rusqlite::Result<()> {
+    sink.put(params![
         ending.at.as_millis().cast_signed(),
         ending.key.as_str(),
         ending.lease_id.as_bytes(),
         ending.because.as_str(),
         ending_sum(ending),
-    ])?;
-    Ok(())
+    ])
 }
 
 /// The ending in a row, if it is what was once written there.
-pub(super) fn ending_from(row: &Row<'_>) -> RowResult<Ending> {
+pub(super) fn ending_from(row: &dyn Cells) -> RowResult<Ending> {
     let bad = || RowError::Bad("the record of an ended lease does not match its checksum".into());
     let (ending, sum) = parse_ending(row).ok_or_else(bad)?;
     if ending_sum(&ending) != sum { Err(bad()) } else { Ok(ending) }
 }
 
-fn parse_ending(row: &Row<'_>) -> Option<(Ending, u32)> {
+fn parse_ending(row: &dyn Cells) -> Option<(Ending, u32)> {
     let ending = Ending {
-        at: StoreTime::from_millis(number(row, 0).ok()?),
-        key: Key::parse(row.get_ref(1).ok()?.as_str().ok()?).ok()?,
+        at: StoreTime::from_millis(number_in(row, 0)?),
+        key: Key::parse(text(row, 1)?).ok()?,
         lease_id: lease_id(row, 2)?,
-        because: LossReason::parse(row.get_ref(3).ok()?.as_str().ok()?)?,
+        because: LossReason::parse(text(row, 3)?)?,
     };
-    Some((ending, row.get(4).ok()?))
+    Some((ending, get(row, 4)?))
 }
 
 fn ending_sum(ending: &Ending) -> u32 {
@@ -490,7 +542,7 @@ pub(super) fn all<T>(
     table: &str,
     columns: &str,
     order: &str,
-    mut read: impl FnMut(&Row<'_>) -> RowResult<T>,
+    mut read: impl FnMut(&dyn Cells) -> RowResult<T>,
 ) -> RowResult<Vec<T>> {
     let mut statement = db.prepare(&format!("SELECT {columns} FROM {table} ORDER BY {order}"))?;
     let mut rows = statement.query([])?;
@@ -505,8 +557,33 @@ fn number(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(index).map(i64::cast_unsigned)
 }
 
-fn lease_id(row: &Row<'_>, index: usize) -> Option<LeaseId> {
-    LeaseId::from_bytes(row.get_ref(index).ok()?.as_blob().ok()?.try_into().ok()?)
+fn get<T: FromSql>(row: &dyn Cells, index: usize) -> Option<T> {
+    T::column_result(row.cell(index)?).ok()
+}
+
+fn number_in(row: &dyn Cells, index: usize) -> Option<u64> {
+    get::<i64>(row, index).map(i64::cast_unsigned)
+}
+
+fn text(row: &dyn Cells, index: usize) -> Option<&str> {
+    row.cell(index)?.as_str().ok()
+}
+
+fn text_or_null(row: &dyn Cells, index: usize) -> Option<Option<&str>> {
+    row.cell(index)?.as_str_or_null().ok()
+}
+
+fn lease_id(row: &dyn Cells, index: usize) -> Option<LeaseId> {
+    LeaseId::from_bytes(row.cell(index)?.as_blob().ok()?.try_into().ok()?)
+}
+
+/// The key of a row that begins with it.
+pub(super) fn key_from(row: &dyn Cells) -> Option<Key> {
+    Key::parse(text(row, 0)?).ok()
+}
+
+fn shown_key(row: &dyn Cells) -> String {
+    text(row, 0).unwrap_or("(unreadable)").to_owned()
 }
 
 /// A checksum over values whose borders matter: `ab`, `c` is not `a`, `bc`. The values are laid side by side first: summing

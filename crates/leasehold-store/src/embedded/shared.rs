@@ -15,6 +15,7 @@ use leasehold_core::time::whole_millis;
 use leasehold_core::{Command, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
+use super::journal::{self, Journal};
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use super::{disk, epoch, file};
@@ -353,7 +354,7 @@ impl<'a> Work<'a> {
             self.header.counters.position.0 += 1;
             rows::write_events(&self.db, &[Published { position: self.header.counters.position, event }])?;
         }
-        changes.endings.iter().try_for_each(|ending| rows::write_ending(&self.db, ending))?;
+        rows::write_endings(&self.db, &changes.endings)?;
         for (key, after) in &changes.jobs {
             self.replace_job(key, job, Some(after))?;
         }
@@ -515,7 +516,7 @@ fn verify(db: &mut Connection) -> Result<(), RowError> {
     disk::load_slots(&snapshot, &header)?;
     disk::load_jobs(&snapshot, &header)?;
     disk::load_endings(&snapshot)?;
-    Ok(())
+    Journal::read(&snapshot, &header).map(drop)
 }
 
 /// Begins to use the file; answers whether it was in use before, and its epoch. The first process gives it a new one.
@@ -557,6 +558,9 @@ fn begin_use(
     let mut header = rows::read_header(&transaction)?;
     let was_in_use = header.in_use;
     header.in_use = true;
+    // It is that of a process which had the file alone and was killed.
+    Journal::settle(&transaction, &mut header)?;
+    journal::unpack_all(&transaction)?;
     if let Some((epoch, is_copy)) = alone {
         header.epoch = epoch;
         epoch::move_ahead(&transaction, &mut header, is_copy)?;

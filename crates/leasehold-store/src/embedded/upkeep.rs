@@ -4,12 +4,14 @@
 //! [`repair`]) needs it alone, keeps the old file under another name, and moves the fence far ahead: what was handed
 //! out in the part of history that is lost is not known, but it was less than that.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use leasehold_core::{Job, Key, Slot};
 use rusqlite::{Connection, OptionalExtension};
 
+use super::journal::{self, Journal};
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use super::{Mode, disk, epoch, file, log, migrate, shared};
@@ -23,11 +25,18 @@ use crate::{Error, Page, Range, Result, Retry};
 pub fn peek(path: impl AsRef<Path>, range: &Range) -> Result<Page> {
     let path = &file::resolve(path.as_ref())?;
     let (mut db, _) = file::connect_read_only(path)?;
+    let trouble = |error| file::row_trouble(path, error);
+    if rows::read_header(&db).map_err(trouble)?.journal != 0 {
+        let found = disk::load_rows(&db).map_err(trouble)?;
+        let (now, position) = (found.clock, found.counters.position);
+        let (slots, more) = found.into_resident().page(range, now);
+        return Ok(Page { slots, more, now, position });
+    }
     let clock = crate::clock::SystemClock;
     let now = |header: &Header| {
         shared::running_clock(header, &clock).map_or(header.clock, |now| now.max(header.clock))
     };
-    shared::list(&mut db, range, now).map_err(|error| file::row_trouble(path, error))
+    shared::list(&mut db, range, now).map_err(trouble)
 }
 
 /// What a look at a file found.
@@ -63,20 +72,24 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
         problems: page_problems(&db).map_err(|error| file::trouble(path, &error))?,
     };
     checked.problems.extend(log_problem(path).map(|error| what_is_wrong(&error)));
-    // One snapshot, so that a store in use does not look inconsistent.
-    let snapshot = db.unchecked_transaction().map_err(|error| file::trouble(path, &error))?;
-    match disk::load_rows(&snapshot) {
-        Ok((header, _)) => {
-            checked.last_fence = header.counters.last_fence;
-            if header.in_use && file::log_is_gone(path) {
+    match disk::load_rows(&db) {
+        Ok(found) => {
+            checked.last_fence = found.counters.last_fence;
+            checked.keys = found.slots.len();
+            checked.leases = found.slots.values().filter(|slot| slot.lease.is_some()).count();
+            checked.events = found.events.len();
+            if found.header.in_use && file::log_is_gone(path) {
                 checked.problems.push(file::LOG_IS_GONE.into());
             }
         }
-        Err(error) => checked.problems.push(in_words(error)),
+        Err(error) => {
+            checked.problems.push(in_words(error));
+            // What can be said of a damaged file, its journal left out.
+            checked.keys = count(&db, "SELECT count(*) FROM slot");
+            checked.leases = count(&db, "SELECT count(owner) FROM slot");
+            checked.events = count(&db, "SELECT count(*) FROM event");
+        }
     }
-    checked.keys = count(&snapshot, "SELECT count(*) FROM slot");
-    checked.leases = count(&snapshot, "SELECT count(owner) FROM slot");
-    checked.events = count(&snapshot, "SELECT count(*) FROM event");
     Ok(checked)
 }
 
@@ -163,19 +176,28 @@ fn copy_into(db: &Connection, schema: i64, draft: &Path) -> Result<()> {
     db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
     let copy = Connection::open(draft).map_err(trouble)?;
     copy.execute_batch(&migrate::old_views(schema)).map_err(trouble)?;
-    let mut header = rows::read_header(&copy).map_err(|error| file::row_trouble(draft, error))?;
-    header.in_use = false;
     copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
-    let written = if schema < migrate::WITH_EPOCH {
-        rows::write_not_in_use(&copy, &header)
-    } else {
-        header.epoch = epoch::unrecorded();
-        rows::write_header(&copy, &header)
-    };
-    written.map_err(trouble)?;
+    make_a_copy(&copy, schema).map_err(|error| file::row_trouble(draft, error))?;
     drop(copy);
     let synced = fs::File::open(draft).and_then(|file| file.sync_all());
     synced.map_err(|error| file::io_trouble(draft, "made durable", &error))
+}
+
+/// Makes the file a closed one: nobody uses it, its journal is in its tables, and it has an epoch that is recorded nowhere.
+fn make_a_copy(copy: &Connection, schema: i64) -> std::result::Result<(), RowError> {
+    let mut header = rows::read_header(copy)?;
+    header.in_use = false;
+    if schema >= migrate::WITH_EPOCH {
+        header.epoch = epoch::unrecorded();
+    }
+    if header.journal == 0 {
+        return Ok(rows::write_not_in_use(copy, &header)?);
+    }
+    let transaction = copy.unchecked_transaction()?;
+    Journal::settle(&transaction, &mut header)?;
+    rows::write_header(&transaction, &header)?;
+    transaction.commit()?;
+    Ok(copy.execute_batch("VACUUM")?)
 }
 
 /// What was put in the place of a file.
@@ -271,10 +293,6 @@ fn salvage(db: &Connection, schema: i64) -> Salvage {
     found.jobs = salvage_rows(db, "job", rows::JOB_COLUMNS, "key", rows::job_from, &mut found.lost);
     found.jobs.sort_by(|(a, _), (b, _)| a.cmp(b));
     found.jobs.dedup_by(|(a, _), (b, _)| a == b);
-    // Events are not kept: consumers begin anew after this, so a damaged event is no loss.
-    let events =
-        salvage_rows(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from, &mut Vec::new());
-    found.told_fence = events.iter().map(|published| published.event.fence.get()).max().unwrap_or(0);
     found.slots.sort_by(|(a, _), (b, _)| a.cmp(b));
     found.slots.dedup_by(|(a, _), (b, _)| a == b);
     let sums = found
@@ -289,6 +307,10 @@ fn salvage(db: &Connection, schema: i64) -> Salvage {
     if found.lost.is_empty() && found.header.as_ref().is_some_and(|header| header.job_sums != sums) {
         found.lost.push("some jobs are missing".into());
     }
+    found.told_fence = told_fence(db);
+    if schema >= migrate::WITH_JOURNAL {
+        add_journal(db, &mut found);
+    }
     if schema < migrate::WITH_TABS {
         // Only now: the checksums are over what the file holds.
         let slots = std::mem::take(&mut found.slots).into_iter();
@@ -297,13 +319,54 @@ fn salvage(db: &Connection, schema: i64) -> Salvage {
     found
 }
 
+/// The largest fence that an event tells of. Events are not kept: consumers begin anew after this, so a damaged one is no loss.
+fn told_fence(db: &Connection) -> u64 {
+    let mut lost = Vec::new();
+    let mut events =
+        salvage_rows(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from, &mut Vec::new());
+    events.extend(journal::salvage_packed(db, "event_pack", rows::event_from, &mut lost));
+    events.iter().map(|published| published.event.fence.get()).max().unwrap_or(0)
+}
+
+/// Adds what is not in the tables of their own: packs of endings, and the journal, which is newer than all tables.
+fn add_journal(db: &Connection, found: &mut Salvage) {
+    let mut lost = Vec::new();
+    found.endings.extend(journal::salvage_packed(db, "ending_pack", rows::ending_from, &mut lost));
+    match Journal::salvage(db, found.header.as_ref()) {
+        Ok((journal, damage)) => {
+            lost.extend(damage);
+            lost.extend(add_contents(journal.contents, found).err());
+        }
+        Err(error) => lost.push(error),
+    }
+    found.lost.extend(lost.into_iter().map(in_words));
+}
+
+fn add_contents(contents: journal::Contents, found: &mut Salvage) -> std::result::Result<(), RowError> {
+    replace_rows(&mut found.slots, contents.slots);
+    replace_rows(&mut found.jobs, contents.jobs);
+    let Some((counters, clock)) = contents.latest else { return Ok(()) };
+    found.told_fence = found.told_fence.max(counters.last_fence);
+    if let Some(header) = &mut found.header {
+        (header.counters, header.clock) = (counters, clock);
+    }
+    found.endings.extend(contents.endings.unpack(rows::ending_from)?);
+    Ok(())
+}
+
+fn replace_rows<T>(rows: &mut Vec<(Key, T)>, newer: HashMap<Key, Option<T>>) {
+    rows.retain(|(key, _)| !newer.contains_key(key));
+    rows.extend(newer.into_iter().filter_map(|(key, row)| Some((key, row?))));
+    rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+}
+
 /// Reads a table from both ends, so that one bad page in the middle costs no more than itself.
 fn salvage_rows<T>(
     db: &Connection,
     table: &str,
     columns: &str,
     order: &str,
-    read: impl Fn(&rusqlite::Row<'_>) -> std::result::Result<T, RowError>,
+    read: impl Fn(&dyn rows::Cells) -> std::result::Result<T, RowError>,
     lost: &mut Vec<String>,
 ) -> Vec<T> {
     let mut kept = Vec::new();
@@ -328,7 +391,7 @@ fn salvage_rows<T>(
 fn salvage_until_error<T>(
     db: &Connection,
     sql: &str,
-    read: impl Fn(&rusqlite::Row<'_>) -> std::result::Result<T, RowError>,
+    read: impl Fn(&dyn rows::Cells) -> std::result::Result<T, RowError>,
     kept: &mut Vec<T>,
     lost: &mut Vec<String>,
 ) -> rusqlite::Result<()> {
@@ -364,7 +427,7 @@ fn replace(path: &Path, found: &Salvage, last_fence: u64, label: &str) -> Result
         for (key, job) in &found.jobs {
             header.job_sums = header.job_sums.wrapping_add(u64::from(rows::write_job(db, key, job)?));
         }
-        found.endings.iter().try_for_each(|ending| rows::write_ending(db, ending))?;
+        rows::write_endings(db, &found.endings)?;
         rows::write_header(db, &header)
     });
     let kept_as = made.and_then(|()| swap(path, &draft, label));
@@ -391,6 +454,7 @@ fn moved_ahead(found: &Salvage, last_fence: u64) -> Header {
     header.job_sums = 0;
     header.in_use = false;
     header.epoch = 0;
+    header.journal = 0;
     header
 }
 
