@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use leasehold_sim::load::ForeignLoad;
 
 use crate::calls::{ACQUIRE_STEP, Caller, Filler, Protocol, RENEW_STEP, STEPS, Target, watch};
+use crate::mixed;
 use crate::report::{Figures, Report, print_load};
 use crate::servers::Servers;
 use crate::{Args, drive, turn};
@@ -155,14 +156,18 @@ pub async fn renewals(args: &Args) -> Result<()> {
 const TOGETHER: usize = 100;
 
 /// What HTTP alone costs: health checks, which ask no store anything; and what is left of that cost when a call renews a
-/// hundred documents.
+/// hundred documents, or locks, renews and releases as many.
 pub async fn ceiling(args: &Args) -> Result<()> {
     let mut servers = Servers::none()?;
     servers.leasehold(&args.program, "leasehold", &["--log", "warn"])?;
+    servers.mixed()?;
     let (target, time) = (servers.named("leasehold")?, Duration::from_secs(args.seconds));
     let load = ForeignLoad::start();
-    println!("connections   health checks/s   cycles/s x 3   renewals/s, {TOGETHER} a call");
-    for connections in [1, 16, 64, 256] {
+    println!(
+        "connections   health checks/s   cycles/s x 3   renewals/s, {TOGETHER} a call   mixed commands/s, {} a call",
+        mixed::TOGETHER
+    );
+    for &connections in &args.connections {
         let mut health = Vec::new();
         for connection in 0..connections {
             let request = "GET /healthz HTTP/1.1\r\nHost: bench\r\n\r\n";
@@ -179,7 +184,14 @@ pub async fn ceiling(args: &Args) -> Result<()> {
             together.push(holder.await??);
         }
         let together = drive(target, together, time).await?.cycles_per_s * 3.0 * TOGETHER as f64;
-        println!("{connections:>11}   {health:>15.0}   {single:>12.0}   {together:>10.0}");
+        let mut callers = Vec::new();
+        for connection in 0..connections {
+            let caller = Caller::connect(servers.named("mixed")?, connection).await?;
+            callers.push(caller.with_requests(mixed::calls(connection)));
+        }
+        let mixed =
+            drive(servers.named("mixed")?, callers, time).await?.cycles_per_s * 3.0 * mixed::TOGETHER as f64;
+        println!("{connections:>11}   {health:>15.0}   {single:>12.0}   {together:>24.0}   {mixed:>29.0}");
     }
     print_load(load.cores());
     Ok(())

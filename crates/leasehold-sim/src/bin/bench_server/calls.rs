@@ -88,6 +88,11 @@ impl Caller {
         Self { requests: std::array::from_fn(|_| request.as_bytes().to_vec()), ..self }
     }
 
+    /// The same connection, with these requests in the place of its own.
+    pub fn with_requests(self, requests: [String; STEPS]) -> Self {
+        Self { requests: requests.map(String::into_bytes), ..self }
+    }
+
     /// The same connection, with this step of a cycle in the place of all three.
     pub fn repeating(mut self, step: usize) -> Result<Self> {
         let request = self.requests.get(step).context("a step")?.clone();

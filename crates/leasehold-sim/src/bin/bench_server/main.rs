@@ -8,6 +8,7 @@ mod alone;
 mod calls;
 mod growth;
 mod live;
+mod mixed;
 mod report;
 mod servers;
 
@@ -67,7 +68,7 @@ enum What {
     Database,
     /// What a renewal alone costs
     Renewals,
-    /// What HTTP alone costs, and renewals a hundred in a call
+    /// What HTTP alone costs, and a hundred renewals or commands of all kinds in a call
     Ceiling,
     /// With more and more live leases, and more and more watched documents
     Growth,

@@ -92,6 +92,14 @@ impl Servers {
         Ok(())
     }
 
+    /// A server of one call that has commands of all kinds: see `mixed.rs`.
+    pub fn mixed(&mut self) -> Result<()> {
+        let address = crate::mixed::start(&self.folder.join("mixed.db"))?;
+        let (protocol, process) = (Protocol::Http(String::new()), std::process::id());
+        self.targets.push(Target { name: "mixed", address, protocol, process, pusher_key: None });
+        Ok(())
+    }
+
     /// Redis that syncs its log before every answer.
     pub fn redis(&mut self) -> Result<()> {
         let port = free_port()?;
