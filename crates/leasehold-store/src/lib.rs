@@ -171,6 +171,12 @@ impl Range {
     pub fn prefix(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), after: None, limit: Self::MAX_LIMIT }
     }
+
+    /// Whether it has this key.
+    #[cfg(feature = "embedded")]
+    fn has(&self, key: &Key) -> bool {
+        key.as_str().starts_with(&self.prefix) && self.after.as_ref().is_none_or(|after| key > after)
+    }
 }
 
 /// Some of the keys with a live lease.

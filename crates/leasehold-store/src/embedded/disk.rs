@@ -1,5 +1,5 @@
-//! SQLite behind the writer of the exclusive store: a batch is one transaction, synced before it is acknowledged. Small ones
-//! go into the [journal](super::journal), the rest into the tables.
+//! SQLite behind the writer of the exclusive store: a batch is one transaction, synced before it is acknowledged. It goes into
+//! the [journal](super::journal) or, along with all of that, into the tables.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -80,12 +80,7 @@ impl SqliteDisk {
             let mut header = self.header.clone();
             self.journal.write_out(&transaction, &mut header, batch.staged)?;
             if let Some(trim) = trim {
-                let ended = self.journal.ended() + ended as u64;
-                journal::delete_old(
-                    &transaction,
-                    trim.events_up_to,
-                    ended.saturating_sub(trim.endings_kept as u64),
-                )?;
+                self.journal.delete_old(&transaction, trim, ended)?;
             }
             rows::write_header(&transaction, &header)?;
             transaction.commit()?;
@@ -94,6 +89,23 @@ impl SqliteDisk {
         }
         self.count_commit();
         Ok(true)
+    }
+
+    /// Writes journal and header for the last time and puts the file in order, if its epoch is still this process's.
+    fn end_use(&self, header: &Header) -> rusqlite::Result<Option<()>> {
+        let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
+        if rows::read_epoch(&transaction)? != self.header.epoch {
+            return Ok(None);
+        }
+        let mut last = header.clone();
+        self.journal.contents.write(&transaction, &mut last)?;
+        if let Some(trim) = self.trim {
+            self.journal.delete_old(&transaction, trim, 0)?;
+        }
+        Journal::end(&transaction, &mut last)?;
+        rows::write_header(&transaction, &Header { clock: header.clock, ..last })?;
+        transaction.commit()?;
+        file::end_orderly(&self.db).map(Some)
     }
 
     /// From now on, everything is refused.
@@ -148,9 +160,10 @@ impl Disk for SqliteDisk {
         }
         // After a failed sync the log may look written and not be. Writing it into the file makes it so.
         // What is written then begins a new log, in which nothing is left of what failed.
-        let (header, journal) = file::checkpoint(&db)
-            .and_then(|()| write_anew(&db, &found))
-            .map_err(|error| file::trouble(&self.path, &error))?;
+        let written = file::checkpoint(&db).map_err(RowError::from).and_then(|()| write_anew(&db, &found));
+        let Some((header, journal)) = written.map_err(|error| file::row_trouble(&self.path, error))? else {
+            return Err(self.be_replaced());
+        };
         let clock = header.clock;
         (self.db, self.header, self.journal, self.trim) = (db, header, journal, None);
         Ok(Loaded { resident: found.into_resident(), clock })
@@ -159,44 +172,24 @@ impl Disk for SqliteDisk {
     fn end(&mut self, clock: StoreTime) -> Result<()> {
         debug_assert!(self.lock.is_last(), "an exclusive store is alone");
         self.place.check()?;
-        let (db, path, old, contents) = (&self.db, &self.path, self.header.epoch, &self.journal.contents);
+        let (path, old) = (&self.path, self.header.epoch);
         let ended = epoch::renew(path, Some(old), |epoch| {
-            let header = Header { epoch, ..self.header.clone() };
-            end_use(db, old, header, contents, clock).map_err(|error| file::trouble(path, &error))
+            let header = Header { epoch, clock, in_use: false, ..self.header.clone() };
+            self.end_use(&header).map_err(|error| file::trouble(path, &error))
         })?;
         ended.map_or_else(|| Err(self.be_replaced()), Ok)
     }
 }
 
-/// Writes the journal into the tables, and begins a new one.
-fn write_anew(db: &Connection, found: &Found) -> rusqlite::Result<(Header, Journal)> {
+/// Writes the journal into the tables, and begins a new one; answers nothing if the file is not as it had been `found` any more.
+fn write_anew(db: &Connection, found: &Found) -> std::result::Result<Option<(Header, Journal)>, RowError> {
     let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
-    let mut header = found.header.clone();
+    let Some(mut header) = found.unchanged(&transaction)? else { return Ok(None) };
     found.journal.contents.write(&transaction, &mut header)?;
     let journal = Journal::begin(&transaction, &mut header)?;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
-    Ok((header, journal))
-}
-
-/// Writes journal and header for the last time and puts the file in order, if its epoch is still this process's `own`.
-fn end_use(
-    db: &Connection,
-    own: u64,
-    mut header: Header,
-    contents: &journal::Contents,
-    clock: StoreTime,
-) -> rusqlite::Result<Option<()>> {
-    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
-    if rows::read_epoch(&transaction)? != own {
-        return Ok(None);
-    }
-    contents.write(&transaction, &mut header)?;
-    Journal::end(&transaction, &mut header)?;
-    (header.clock, header.in_use) = (clock, false);
-    rows::write_header(&transaction, &header)?;
-    transaction.commit()?;
-    file::end_orderly(db).map(Some)
+    Ok(Some((header, journal)))
 }
 
 /// What a file holds.
@@ -217,6 +210,13 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn into_resident(self) -> Resident {
         Resident::load(self.counters, self.slots, self.jobs, &self.endings, self.events)
+    }
+
+    /// The store's own row, if the file is as it was found.
+    fn unchanged(&self, db: &Connection) -> std::result::Result<Option<Header>, RowError> {
+        let header = rows::read_header(db)?;
+        let is_unchanged = header == self.header && Journal::read(db, &header)?.next() == self.journal.next();
+        Ok(is_unchanged.then_some(header))
     }
 
     fn add_journal(&mut self) -> std::result::Result<(), RowError> {
@@ -337,10 +337,7 @@ fn begin_use(
 ) -> std::result::Result<Option<(Header, Journal)>, RowError> {
     file::begin_log(db)?;
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut header = rows::read_header(&transaction)?;
-    if header != found.header || Journal::read(&transaction, &header)?.next() != found.journal.next() {
-        return Ok(None);
-    }
+    let Some(mut header) = found.unchanged(&transaction)? else { return Ok(None) };
     super::shared::drop_indexes(&transaction)?;
     found.journal.contents.write(&transaction, &mut header)?;
     header = Header { boot: String::new(), in_use: true, clock, epoch, ..header };
@@ -484,10 +481,11 @@ mod tests {
                 (desk.crashed(), if number % 2 == 0 { Mode::Exclusive } else { Mode::Shared });
             let path = found.path().join(FILE);
             assert_eq!(embedded::check(&path).unwrap().problems, [""; 0], "after {number}");
-            assert_eq!(
-                embedded::peek(&path, &Range::all()).unwrap().slots,
-                desk.resident.page(&Range::all(), desk.now).0
-            );
+            for range in [Range::all(), Range { limit: 7, after: Some(key(40)), ..Range::prefix("run/") }] {
+                let seen = embedded::peek(&path, &range).unwrap();
+                assert_eq!((seen.slots, seen.more), desk.resident.page(&range, desk.now));
+                assert_eq!((seen.position, seen.now), (desk.position(), desk.now));
+            }
             let store = open_store(found.path(), mode);
             desk.assert_found(&store);
             let again = block_on(store.apply(&key(number), Command::Acquire(bid))).unwrap().outcome;
@@ -541,6 +539,25 @@ mod tests {
         // A row has as many events as the journal had room for.
         assert!((last - 200..=last - 149).contains(&oldest), "{oldest} of {last}");
         assert!((20..50).contains(&found.endings.len()), "{}", found.endings.len());
+    }
+
+    /// A program that had the file open for a moment once left the deleting to the next one, which did the same.
+    #[test]
+    fn what_is_not_kept_goes_at_an_orderly_end_at_the_latest() {
+        let mut desk = Desk::new();
+        for number in 0..30 {
+            let bid = bid(number, 10);
+            desk.ask(&key(number), &Command::Acquire(bid.clone())).ok().unwrap();
+            desk.ask(&key(number), &release(bid.lease_id)).ok().unwrap();
+        }
+        let trim = Trim { events_up_to: desk.position(), endings_kept: 0 };
+        desk.commit(desk.resident.stage(desk.now), Some(trim)).ok().unwrap();
+        let path = desk.folder.path().join(FILE);
+        let found = load(&path).unwrap().1;
+        assert!(!found.events.is_empty() && !found.endings.is_empty());
+        desk.disk.end(desk.now).unwrap();
+        let found = load(&path).unwrap().1;
+        assert_eq!((found.events.len(), found.endings.len(), found.slots.len()), (0, 0, 30));
     }
 
     /// A job is in the journal along with its lease.

@@ -16,7 +16,7 @@
 //! checksum: so a journal of which any part is damaged is told from one that is over. All of this happens in SQLite's
 //! transactions. A file that was closed in an orderly way has no journal; one in shared mode has no packs either.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use leasehold_core::{Job, Key, Position, Slot, StoreTime};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
@@ -24,10 +24,23 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, Cells, Header, RowError, RowResult, Sink};
 use crate::resident::{Counters, Staged};
+use crate::writer::Trim;
 
-/// How long the journal is. A longer one saves more pages, and holds up the commit for longer that writes it into the tables.
-/// Tests fill it within a few commands.
+/// How long the journal of a busy store is. A longer one saves more pages, and holds up the commit for longer that writes it into
+/// the tables. Tests fill it within a few commands.
 const LENGTH: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
+
+/// How long it is at first: a program that asks for one lease is not to write more than that.
+const FIRST_LENGTH: usize = LENGTH / 16;
+
+/// How long the journal is that follows a full one.
+fn next_length(length: usize) -> usize {
+    (4 * length).min(LENGTH)
+}
+
+/// The longest record. What a longer one has would be written twice, once here and soon again into the tables, and it has enough rows
+/// for each page that it changes there.
+const LONGEST: usize = LENGTH / 4;
 
 /// What stands before the rows of a record: its length, its checksum and its number.
 const RECORD_HEADER: usize = 4 + 4 + 8;
@@ -43,6 +56,8 @@ pub(super) const CREATE: [&str; 3] = [
 #[derive(Default)]
 pub(super) struct Journal {
     pub(super) contents: Contents,
+    /// How long it is.
+    length: usize,
     /// Where the next record begins.
     at: usize,
     /// Its number.
@@ -62,7 +77,7 @@ pub(super) struct Contents {
     pub(super) jobs: HashMap<Key, Option<Job>>,
     pub(super) events: Pack,
     pub(super) endings: Pack,
-    /// The number of the last ending there has been, those in the tables included.
+    /// The number of the last ending, those in the tables included. It begins anew when none is left.
     pub(super) ended: u64,
 }
 
@@ -76,29 +91,31 @@ pub(super) struct Pack {
 impl Journal {
     /// Reads the journal of a file whose own row is `header`.
     pub(super) fn read(db: &Connection, header: &Header) -> RowResult<Self> {
-        let (journal, damage) = Self::salvage(db, Some(header))?;
-        damage.map_or(Ok(journal), Err)
+        let (mut journal, damage) = Self::salvage(db, Some(header));
+        damage.map_or(Ok(()), Err)?;
+        journal.contents.ended += last_ending(db)?;
+        Ok(journal)
     }
 
     /// Reads as much of it as can be read, and answers what was wrong there. Without a header its first record may have any
     /// number.
-    pub(super) fn salvage(db: &Connection, header: Option<&Header>) -> RowResult<(Self, Option<RowError>)> {
-        let contents = Contents { ended: last_ending(db)?, ..Contents::default() };
-        let next = header.map_or(0, |header| header.journal);
-        let mut journal = Self { contents, next, ..Self::default() };
+    pub(super) fn salvage(db: &Connection, header: Option<&Header>) -> (Self, Option<RowError>) {
+        let mut journal = Self { next: header.map_or(0, |header| header.journal), ..Self::default() };
         if header.is_some_and(|header| header.journal == 0) {
-            return Ok((journal, None));
+            return (journal, None);
         }
         let sql = "SELECT records FROM journal WHERE id = 1";
-        let Some(bytes) = db.query_row(sql, [], |row| row.get::<_, Vec<u8>>(0)).optional()? else {
-            let missing = || RowError::Bad("its journal is missing".into());
-            return Ok((journal, header.map(|_| missing())));
+        let damage = match db.query_row(sql, [], |row| row.get::<_, Vec<u8>>(0)).optional() {
+            Ok(Some(bytes)) => {
+                if header.is_none() {
+                    journal.next = number_of(&bytes).unwrap_or(0);
+                }
+                journal.replay(&bytes).err()
+            }
+            Ok(None) => header.map(|_| RowError::Bad("its journal is missing".into())),
+            Err(error) => Some(error.into()),
         };
-        if header.is_none() {
-            journal.next = number_of(&bytes).unwrap_or(0);
-        }
-        let damage = journal.replay(&bytes).err();
-        Ok((journal, damage))
+        (journal, damage)
     }
 
     /// The number of the record that comes next: two processes that have read the same have the same.
@@ -108,10 +125,9 @@ impl Journal {
 
     /// Begins an empty journal. The caller writes the header.
     pub(super) fn begin(db: &Connection, header: &mut Header) -> rusqlite::Result<Self> {
-        let sql = "INSERT OR REPLACE INTO journal (id, records) VALUES (1, zeroblob(?1))";
-        db.execute(sql, [i64::try_from(LENGTH).unwrap_or(i64::MAX)])?;
+        make_row(db, FIRST_LENGTH)?;
         let contents = Contents { ended: last_ending(db)?, ..Contents::default() };
-        let journal = Self { contents, next: 1, ..Self::default() };
+        let journal = Self { contents, length: FIRST_LENGTH, next: 1, ..Self::default() };
         journal.begin_anew(db, header)?;
         Ok(journal)
     }
@@ -141,11 +157,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts changes into the journal, if there is room for them. They count once [`Journal::accept`] is told that they are
+    /// Puts changes into the journal, if there is room for them and they are not too many. They count once [`Journal::accept`] is told that they are
     /// committed.
     pub(super) fn append(&mut self, db: &Connection, staged: &Staged) -> rusqlite::Result<bool> {
         self.record.make(self.next, |record| record.put_all(staged))?;
-        let has_room = self.at + self.record.bytes.len() <= LENGTH;
+        let length = self.record.bytes.len();
+        let has_room = length <= LONGEST && self.at + length <= self.length;
         if has_room {
             overwrite(db, self.at, &self.record.bytes)?;
         }
@@ -171,19 +188,33 @@ impl Journal {
         let mut newest = Contents { ended: self.contents.ended, ..Contents::default() };
         newest.add(staged, &self.record);
         newest.write(db, header)?;
+        if self.length < LENGTH {
+            make_row(db, next_length(self.length))?;
+        }
         self.begin_anew(db, header)
     }
 
     /// What was written out last is committed.
     pub(super) fn accept_all(&mut self, staged: &Staged) {
-        self.at = 0;
+        (self.at, self.length) = (0, next_length(self.length));
+        self.record.bytes.shrink_to(LENGTH);
         let ended = self.contents.ended + staged.endings.len() as u64;
         self.contents = Contents { ended, ..Contents::default() };
     }
 
-    /// The number of the last ending there has been.
-    pub(super) fn ended(&self) -> u64 {
-        self.contents.ended
+    /// Deletes what is not kept any more, once all else is in the tables. A pack goes when all of it does.
+    pub(super) fn delete_old(&self, db: &Connection, trim: Trim, newly_ended: usize) -> rusqlite::Result<()> {
+        let ended = self.contents.ended + newly_ended as u64;
+        let endings_up_to = ended.saturating_sub(trim.endings_kept as u64);
+        for (sql, last) in [
+            ("DELETE FROM event WHERE position <= ?1", trim.events_up_to.0),
+            ("DELETE FROM event_pack WHERE last <= ?1", trim.events_up_to.0),
+            ("DELETE FROM ending WHERE id <= ?1", endings_up_to),
+            ("DELETE FROM ending_pack WHERE last <= ?1", endings_up_to),
+        ] {
+            db.prepare_cached(sql)?.execute([last.cast_signed()])?;
+        }
+        Ok(())
     }
 
     /// Reads records up to the end.
@@ -222,21 +253,10 @@ pub(super) fn unpack_all(db: &Connection) -> RowResult<()> {
     Ok(db.execute_batch("DELETE FROM event_pack; DELETE FROM ending_pack")?)
 }
 
-/// Deletes events up to a position, and endings up to a number. A pack goes when all of it does.
-pub(super) fn delete_old(
-    db: &Connection,
-    events_up_to: Position,
-    endings_up_to: u64,
-) -> rusqlite::Result<()> {
-    for (sql, last) in [
-        ("DELETE FROM event WHERE position <= ?1", events_up_to.0),
-        ("DELETE FROM event_pack WHERE last <= ?1", events_up_to.0),
-        ("DELETE FROM ending WHERE id <= ?1", endings_up_to),
-        ("DELETE FROM ending_pack WHERE last <= ?1", endings_up_to),
-    ] {
-        db.prepare_cached(sql)?.execute([last.cast_signed()])?;
-    }
-    Ok(())
+/// Makes the journal's row, so long, in the place of another one.
+fn make_row(db: &Connection, length: usize) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO journal (id, records) VALUES (1, zeroblob(?1))";
+    db.execute(sql, [i64::try_from(length).unwrap_or(i64::MAX)]).map(drop)
 }
 
 /// Writes into the journal, in place.
@@ -265,13 +285,13 @@ impl Contents {
             Kind::NoSlot => self.slots.extend([(forgotten()?, None)]),
             Kind::NoJob => self.jobs.extend([(forgotten()?, None)]),
             Kind::Ending => {
+                rows::ending_from(row).map(drop)?;
                 self.endings.add(row.bytes, 1);
                 self.ended += 1;
-                rows::ending_from(row).map(drop)?;
             }
             Kind::Event => {
-                self.events.add(row.bytes, 1);
                 rows::event_from(row).map(drop)?;
+                self.events.add(row.bytes, 1);
             }
         }
         Ok(())
@@ -324,13 +344,21 @@ impl Pack {
     }
 }
 
-fn unpack<T>(mut rest: &[u8], read: impl Fn(&dyn Cells) -> RowResult<T>) -> RowResult<Vec<T>> {
-    let mut rows = Vec::new();
+fn unpack<T>(rows: &[u8], read: impl Fn(&dyn Cells) -> RowResult<T>) -> RowResult<Vec<T>> {
+    let mut found = Vec::new();
+    for_each_row(rows, |row| {
+        found.push(read(row)?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn for_each_row(mut rest: &[u8], mut each: impl FnMut(&PackedRow<'_>) -> RowResult<()>) -> RowResult<()> {
     while !rest.is_empty() {
         let bad = || RowError::Bad("a pack of rows holds something that was never written".into());
-        rows.push(read(&PackedRow::take(&mut rest).ok_or_else(bad)?)?);
+        each(&PackedRow::take(&mut rest).ok_or_else(bad)?)?;
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Everything in the packs of a table, in order, each row read by `read`. None is missing between two others.
@@ -339,10 +367,11 @@ pub(super) fn all_packed<T>(
     table: &str,
     read: impl Fn(&dyn Cells) -> RowResult<T>,
 ) -> RowResult<Vec<T>> {
-    let (mut found, mut last_before) = (Vec::new(), None);
-    for_each_pack(db, table, |last, rows| {
+    let (mut found, mut last_before) = (Vec::new(), None::<i64>);
+    for_each_pack(db, table, "ASC", |last, rows| {
         let rows = unpack(rows, &read)?;
-        let is_next = last_before.is_none_or(|before| usize::try_from(last - before) == Ok(rows.len()));
+        let length = |before: i64| last.checked_sub(before).and_then(|length| usize::try_from(length).ok());
+        let is_next = last_before.is_none_or(|before| length(before) == Some(rows.len()));
         if !is_next || rows.is_empty() {
             return Err(RowError::Bad(format!("a part of the table {table} is missing")));
         }
@@ -353,36 +382,50 @@ pub(super) fn all_packed<T>(
     Ok(found)
 }
 
-/// What can still be read of the packs of a table; what cannot is added to `lost`.
+/// What can still be read of the packs of a table, row by row and from both ends; what cannot is added to `lost`.
 pub(super) fn salvage_packed<T>(
     db: &Connection,
     table: &str,
     read: impl Fn(&dyn Cells) -> RowResult<T>,
     lost: &mut Vec<RowError>,
 ) -> Vec<T> {
-    let mut found = Vec::new();
-    let outcome = for_each_pack(db, table, |_, rows| {
-        match unpack(rows, &read) {
-            Ok(rows) => found.extend(rows),
-            Err(error) => lost.push(error),
-        }
-        Ok(())
-    });
-    lost.extend(outcome.err());
-    found
+    let mut packs = BTreeMap::new();
+    let mut pass = |order, lost: &mut Vec<RowError>| {
+        for_each_pack(db, table, order, |last, rows| {
+            let salvage = || {
+                let mut found = Vec::new();
+                let outcome = for_each_row(rows, |row| {
+                    match read(row) {
+                        Ok(row) => found.push(row),
+                        Err(error) => lost.push(error),
+                    }
+                    Ok(())
+                });
+                lost.extend(outcome.err());
+                found
+            };
+            packs.entry(last).or_insert_with(salvage);
+            Ok(())
+        })
+    };
+    if let Err(error) = pass("ASC", lost) {
+        lost.push(error);
+        // The same damage ends this pass too; it has been reported.
+        let _ = pass("DESC", lost);
+    }
+    packs.into_values().flatten().collect()
 }
 
 fn for_each_pack(
     db: &Connection,
     table: &str,
+    order: &str,
     mut each: impl FnMut(i64, &[u8]) -> RowResult<()>,
 ) -> RowResult<()> {
-    let mut statement = db.prepare(&format!("SELECT last, rows FROM {table} ORDER BY last"))?;
+    let mut statement = db.prepare(&format!("SELECT last, rows FROM {table} ORDER BY last {order}"))?;
     let mut packs = statement.query([])?;
     while let Some(pack) = packs.next()? {
-        let rows =
-            pack.get_ref(1)?.as_blob().map_err(|_| RowError::Bad(format!("a row of {table} is no pack")))?;
-        each(pack.get(0)?, rows)?;
+        each(pack.get(0)?, pack.get_ref(1)?.as_blob().unwrap_or(b"?"))?;
     }
     Ok(())
 }

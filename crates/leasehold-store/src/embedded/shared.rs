@@ -460,7 +460,11 @@ pub(super) fn list(
 ) -> Result<Page, RowError> {
     let snapshot = db.transaction()?;
     let header = rows::read_header(&snapshot)?;
-    let now = now(&header);
+    let journal = match header.journal {
+        0 => journal::Contents::default(),
+        _ => Journal::read(&snapshot, &header)?.contents,
+    };
+    let (counters, now) = journal.latest.unwrap_or_else(|| (header.counters, now(&header)));
     let limit = range.limit.clamp(1, Range::MAX_LIMIT);
     let sql = format!(
         "SELECT {} FROM slot WHERE key >= ?1 AND key > ?2 AND expires_at > ?3 ORDER BY key LIMIT ?4",
@@ -468,19 +472,25 @@ pub(super) fn list(
     );
     let after = range.after.as_ref().map_or("", Key::as_str);
     let mut statement = snapshot.prepare_cached(&sql)?;
-    let mut found =
-        statement.query(params![range.prefix, after, now.as_millis().cast_signed(), (limit + 1) as i64])?;
+    // So many that enough are left without those that the journal knows better.
+    let enough = (limit + 1 + journal.slots.len()) as i64;
+    let mut found = statement.query(params![range.prefix, after, now.as_millis().cast_signed(), enough])?;
     let mut slots = Vec::new();
     while let Some(row) = found.next()? {
         let (key, slot) = rows::slot_from(row)?;
         if !key.as_str().starts_with(&range.prefix) {
             break;
         }
-        slots.push((key, slot));
+        if !journal.slots.contains_key(&key) {
+            slots.push((key, slot));
+        }
     }
+    let newer = journal.slots.into_iter().filter_map(|(key, slot)| Some((key, slot?)));
+    slots.extend(newer.filter(|(key, slot)| range.has(key) && slot.live(now).is_some()));
+    slots.sort_by(|(a, _), (b, _)| a.cmp(b));
     let more = slots.len() > limit;
     slots.truncate(limit);
-    Ok(Page { slots, more, now, position: header.counters.position })
+    Ok(Page { slots, more, now, position: counters.position })
 }
 
 fn events_after(db: &mut Connection, after: Position, limit: usize) -> Result<Option<Feed>, RowError> {
@@ -558,7 +568,7 @@ fn begin_use(
     let mut header = rows::read_header(&transaction)?;
     let was_in_use = header.in_use;
     header.in_use = true;
-    // It is that of a process which had the file alone and was killed.
+    // What a process has left that had the file alone.
     Journal::settle(&transaction, &mut header)?;
     journal::unpack_all(&transaction)?;
     if let Some((epoch, is_copy)) = alone {

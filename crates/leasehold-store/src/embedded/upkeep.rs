@@ -25,18 +25,11 @@ use crate::{Error, Page, Range, Result, Retry};
 pub fn peek(path: impl AsRef<Path>, range: &Range) -> Result<Page> {
     let path = &file::resolve(path.as_ref())?;
     let (mut db, _) = file::connect_read_only(path)?;
-    let trouble = |error| file::row_trouble(path, error);
-    if rows::read_header(&db).map_err(trouble)?.journal != 0 {
-        let found = disk::load_rows(&db).map_err(trouble)?;
-        let (now, position) = (found.clock, found.counters.position);
-        let (slots, more) = found.into_resident().page(range, now);
-        return Ok(Page { slots, more, now, position });
-    }
     let clock = crate::clock::SystemClock;
     let now = |header: &Header| {
         shared::running_clock(header, &clock).map_or(header.clock, |now| now.max(header.clock))
     };
-    shared::list(&mut db, range, now).map_err(trouble)
+    shared::list(&mut db, range, now).map_err(|error| file::row_trouble(path, error))
 }
 
 /// What a look at a file found.
@@ -84,7 +77,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
         }
         Err(error) => {
             checked.problems.push(in_words(error));
-            // What can be said of a damaged file, its journal left out.
+            // What can be said of a damaged file; its journal and its packs are left out.
             checked.keys = count(&db, "SELECT count(*) FROM slot");
             checked.leases = count(&db, "SELECT count(owner) FROM slot");
             checked.events = count(&db, "SELECT count(*) FROM event");
@@ -147,7 +140,7 @@ pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup
     log_problem(path).map_or(Ok(()), Err)?;
     let (db, schema) = file::connect_read_only(path)?;
     let draft = file::begin_draft(target)?;
-    let copied = copy_into(&db, schema, &draft).and_then(|()| check(&draft));
+    let copied = copy_into(&db, path, schema, &draft).and_then(|()| check(&draft));
     let made = copied.and_then(|checked| match checked.problems.first() {
         // A copy of damage is no backup.
         Some(problem) => Err(file::damaged(path, problem)),
@@ -170,14 +163,15 @@ fn refuse_existing(target: &Path) -> Result<()> {
     )))
 }
 
-fn copy_into(db: &Connection, schema: i64, draft: &Path) -> Result<()> {
+fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<()> {
     let trouble = |error: rusqlite::Error| file::trouble(draft, &error);
     // One statement, one snapshot; and the copy has no unused pages.
     db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
     let copy = Connection::open(draft).map_err(trouble)?;
     copy.execute_batch(&migrate::old_views(schema)).map_err(trouble)?;
     copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
-    make_a_copy(&copy, schema).map_err(|error| file::row_trouble(draft, error))?;
+    // What is wrong in the copy is wrong in the file.
+    make_a_copy(&copy, schema).map_err(|error| file::row_trouble(path, error))?;
     drop(copy);
     let synced = fs::File::open(draft).and_then(|file| file.sync_all());
     synced.map_err(|error| file::io_trouble(draft, "made durable", &error))
@@ -321,10 +315,9 @@ fn salvage(db: &Connection, schema: i64) -> Salvage {
 
 /// The largest fence that an event tells of. Events are not kept: consumers begin anew after this, so a damaged one is no loss.
 fn told_fence(db: &Connection) -> u64 {
-    let mut lost = Vec::new();
     let mut events =
         salvage_rows(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from, &mut Vec::new());
-    events.extend(journal::salvage_packed(db, "event_pack", rows::event_from, &mut lost));
+    events.extend(journal::salvage_packed(db, "event_pack", rows::event_from, &mut Vec::new()));
     events.iter().map(|published| published.event.fence.get()).max().unwrap_or(0)
 }
 
@@ -332,13 +325,9 @@ fn told_fence(db: &Connection) -> u64 {
 fn add_journal(db: &Connection, found: &mut Salvage) {
     let mut lost = Vec::new();
     found.endings.extend(journal::salvage_packed(db, "ending_pack", rows::ending_from, &mut lost));
-    match Journal::salvage(db, found.header.as_ref()) {
-        Ok((journal, damage)) => {
-            lost.extend(damage);
-            lost.extend(add_contents(journal.contents, found).err());
-        }
-        Err(error) => lost.push(error),
-    }
+    let (journal, damage) = Journal::salvage(db, found.header.as_ref());
+    lost.extend(damage);
+    lost.extend(add_contents(journal.contents, found).err());
     found.lost.extend(lost.into_iter().map(in_words));
 }
 
@@ -346,10 +335,9 @@ fn add_contents(contents: journal::Contents, found: &mut Salvage) -> std::result
     replace_rows(&mut found.slots, contents.slots);
     replace_rows(&mut found.jobs, contents.jobs);
     let Some((counters, clock)) = contents.latest else { return Ok(()) };
-    found.told_fence = found.told_fence.max(counters.last_fence);
-    if let Some(header) = &mut found.header {
-        (header.counters, header.clock) = (counters, clock);
-    }
+    // The numbers of a store whose own row is damaged are here too.
+    let header = found.header.get_or_insert_default();
+    (header.counters, header.clock) = (counters, clock);
     found.endings.extend(contents.endings.unpack(rows::ending_from)?);
     Ok(())
 }

@@ -191,11 +191,12 @@ async fn law_10_nobody_loses_a_lease_because_the_disk_was_full() {
     let claim = lease.proof();
     let renew = Command::Renew { claim: claim.into(), ttl: None };
     let mut refused = 0;
-    for _ in 0..60 {
+    // What has no room for a long command may have some for a few short ones.
+    for _ in 0..200 {
         clock.advance(Duration::from_secs(1));
         refused += u32::from(store.apply(&held, renew.clone()).await.is_err());
     }
-    assert!(refused > 50, "the disk was full, and yet only {refused} were refused");
+    assert!(refused > 100, "the disk was full, and yet only {refused} were refused");
     disk.drop_ballast();
     let renewed = store.apply(&held, renew).await.unwrap().outcome;
     assert!(matches!(renewed, Outcome::Renewed(_)), "{renewed:?}");
