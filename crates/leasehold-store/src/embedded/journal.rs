@@ -157,8 +157,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts changes into the journal, if there is room for them and they are not too many. They count once [`Journal::accept`] is told that they are
-    /// committed.
+    /// Puts changes into the journal, if there is room for them and they are not too many. They count once
+    /// [`Journal::accept`] is told that they are committed.
     pub(super) fn append(&mut self, db: &Connection, staged: &Staged) -> rusqlite::Result<bool> {
         self.record.make(self.next, |record| record.put_all(staged))?;
         let length = self.record.bytes.len();

@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::calls::STEPS;
+use crate::calls::{ACQUIRE_STEP, RENEW_STEP, STEPS};
 
 /// How many commands a call has: documents that are locked, renewed and released in turn, a third of them each.
 pub const TOGETHER: usize = 99;
 
 /// Starts the server on a runtime of its own, with one thread as the real one has it on two processors.
 pub fn start(file: &Path) -> Result<SocketAddr> {
-    let limits = Limits { leases_per_owner: u32::MAX, ..Limits::default() };
+    let limits = Limits { leases_per_owner: u32::MAX };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     // It opens the store, so that answers are delivered in it.
     let store = {
@@ -49,7 +49,11 @@ pub fn start(file: &Path) -> Result<SocketAddr> {
 pub fn calls(connection: usize) -> [String; STEPS] {
     std::array::from_fn(|step| {
         let commands = (0..TOGETHER).map(|number| {
-            let verb = ["acquire", "renew", "release"][(step + number) % STEPS];
+            let verb = match (step + number) % STEPS {
+                ACQUIRE_STEP => "acquire",
+                RENEW_STEP => "renew",
+                _ => "release",
+            };
             json!({ "do": verb, "roomId": format!("mixed-{connection}-{number}") })
         });
         let body = Value::Array(commands.collect()).to_string();
