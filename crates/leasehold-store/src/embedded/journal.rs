@@ -13,8 +13,7 @@
 //! ```
 //!
 //! The store's own row says which record is the first, and the last one is followed by an end that has the next number and a
-//! checksum: so a journal of which any part is damaged is told from one that is over. All of this happens in SQLite's
-//! transactions. A file that was closed in an orderly way has no journal; one in shared mode has no packs either.
+//! checksum: so a damaged journal is not mistaken for a shorter one. All of this happens in SQLite's transactions. A file that was closed in an orderly way has no journal; one in shared mode has no packs either.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -157,8 +156,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts changes into the journal, if there is room for them and they are not too many. They count once
-    /// [`Journal::accept`] is told that they are committed.
+    /// Puts changes into the journal, if there is room for them and they are not too many. [`Journal::accept`] follows their commit.
     pub(super) fn append(&mut self, db: &Connection, staged: &Staged) -> rusqlite::Result<bool> {
         self.record.make(self.next, |record| record.put_all(staged))?;
         let length = self.record.bytes.len();
@@ -176,8 +174,8 @@ impl Journal {
         self.contents.add(staged, &self.record);
     }
 
-    /// Writes everything into the tables, also the changes for which there was no room, and begins anew. It counts once
-    /// [`Journal::accept_all`] is told that it is committed; the caller writes the header.
+    /// Writes everything into the tables, also the changes for which there was no room, and begins anew. The caller writes the
+    /// header, and [`Journal::accept_all`] follows the commit.
     pub(super) fn write_out(
         &mut self,
         db: &Connection,
