@@ -392,6 +392,14 @@ mod tests {
             self.commit(staged, None).map(|()| outcome)
         }
 
+        fn acquire_and_release(&mut self, leases: u64) {
+            for number in 0..leases {
+                let bid = bid(number, 10);
+                self.ask(&key(number), &Command::Acquire(bid.clone())).ok().unwrap();
+                self.ask(&key(number), &release(bid.lease_id)).ok().unwrap();
+            }
+        }
+
         fn commit(&mut self, staged: crate::resident::Staged, trim: Option<Trim>) -> Result<(), Failure> {
             let journal = self.disk.header.journal;
             self.disk.commit(&Batch { staged: &staged, trim })?;
@@ -521,11 +529,7 @@ mod tests {
     #[test]
     fn what_is_not_kept_goes_with_the_next_write_into_the_tables() {
         let mut desk = Desk::new();
-        for number in 0..200 {
-            let bid = bid(number, 10);
-            desk.ask(&key(number), &Command::Acquire(bid.clone())).ok().unwrap();
-            desk.ask(&key(number), &release(bid.lease_id)).ok().unwrap();
-        }
+        desk.acquire_and_release(200);
         let trim = Trim { events_up_to: Position(desk.position().0 - 50), endings_kept: 20 };
         desk.commit(desk.resident.stage(desk.now), Some(trim)).ok().unwrap();
         let before = desk.written_out;
@@ -545,11 +549,7 @@ mod tests {
     #[test]
     fn what_is_not_kept_goes_at_an_orderly_end_at_the_latest() {
         let mut desk = Desk::new();
-        for number in 0..30 {
-            let bid = bid(number, 10);
-            desk.ask(&key(number), &Command::Acquire(bid.clone())).ok().unwrap();
-            desk.ask(&key(number), &release(bid.lease_id)).ok().unwrap();
-        }
+        desk.acquire_and_release(30);
         let trim = Trim { events_up_to: desk.position(), endings_kept: 0 };
         desk.commit(desk.resident.stage(desk.now), Some(trim)).ok().unwrap();
         let path = desk.folder.path().join(FILE);

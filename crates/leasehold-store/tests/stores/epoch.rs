@@ -86,11 +86,13 @@ async fn a_lock_file_that_was_deleted_is_made_anew_by_the_program_that_has_the_f
     let store = open(&path, Mode::Exclusive, &clock).unwrap();
     let lock = beside(&path, ".lock");
     fs::remove_file(&lock).unwrap();
-    wait_for("the lock file to be made anew", || lock.exists().then_some(()));
-    // It may be there and not yet be locked.
-    wait_for("the second program to be refused", || {
-        matches!(open(&path, Mode::Exclusive, &clock), Err(Error::InUse { .. })).then_some(())
+    // It is locked before the note is written. Once, the second program was let in between the two calls that make and lock it,
+    // and rightly had the file then.
+    wait_for("the lock file to be made anew, with its note", || {
+        fs::read(&lock).ok().filter(|note| !note.is_empty())
     });
+    let second = open(&path, Mode::Exclusive, &clock).err();
+    assert!(matches!(second, Some(Error::InUse { .. })), "{second:?}");
     let granted = acquire(&store, &key("plan"), &bid("anna", 1, TTL)).await;
     assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
 }
