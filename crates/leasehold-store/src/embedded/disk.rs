@@ -1,5 +1,5 @@
-//! SQLite behind the writer of the exclusive store: a batch is one transaction, synced before it is acknowledged. It goes into
-//! the [journal](super::journal) or, along with all of that, into the tables.
+//! The disk behind the writer of the exclusive store: a batch is durable before it is acknowledged. It goes into the
+//! [journal](super::journal), or along with all of that into SQLite's tables, in one transaction.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,16 @@ use leasehold_core::job::Job;
 use leasehold_core::{Key, Published, Slot, StoreTime};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::journal::{self, Journal};
+use super::journal::{self, Contents, FIRST_RECORD, Journal};
+use super::journal_file::JournalFile;
 use super::mode_lock::ModeLock;
-use super::rows::{self, Header, RowError};
+use super::rows::{self, Header, RowError, RowResult};
 use super::{epoch, file};
 use crate::changes::Ending;
 use crate::clock::Clock;
 use crate::resident::{Counters, Resident};
 use crate::writer::{Batch, Disk, Failure, Loaded, Trim};
 use crate::{Error, Result, Retry};
-
-/// After how many commits a store is taken for a busy one, which is worth a log of full length.
-const BUSY: u32 = 100;
 
 /// The open file, and what its header says.
 pub(super) struct SqliteDisk {
@@ -33,8 +31,6 @@ pub(super) struct SqliteDisk {
     place: file::Place,
     /// Whether another process has opened the file since.
     replaced: bool,
-    /// How many transactions were written since the store was opened.
-    commits: u32,
 }
 
 /// How often the file is read again because another process has written it meanwhile.
@@ -44,50 +40,48 @@ impl SqliteDisk {
     /// Reads the whole file, and marks it as in use by this process: every other one that has it open is replaced.
     pub(super) fn open(path: &Path, lock: ModeLock, clock: &dyn Clock) -> Result<(Self, Loaded)> {
         for _ in 0..ATTEMPTS {
+            // First of all, so that nobody writes it while it is read.
+            let file = JournalFile::take(path).map_err(|error| file::row_trouble(path, error))?;
             let (mut db, found) = load(path)?;
             let clock = resumed(&found, clock);
             let is_copy = epoch::is_copy(path, found.header.epoch);
             let begun = epoch::renew(path, (!is_copy).then_some(found.header.epoch), |epoch| {
-                begin_use(&mut db, &found, clock, epoch, is_copy)
+                begin_use(path, &mut db, &found, clock, epoch, is_copy, file)
                     .map_err(|error| file::row_trouble(path, error))
             })?;
             let Some((header, journal)) = begun else { continue };
             let resident = match is_copy {
-                true => load_rows(&db).map_err(|error| file::row_trouble(path, error))?.into_resident(),
+                true => load_rows(path, &db).map_err(|error| file::row_trouble(path, error))?.into_resident(),
                 false => found.into_resident().with_counters(header.counters),
             };
             let (place, path) = (file::Place::of(path), path.to_owned());
-            let disk =
-                Self { path, db, header, journal, trim: None, lock, place, replaced: false, commits: 0 };
+            let disk = Self { path, db, header, journal, trim: None, lock, place, replaced: false };
             return Ok((disk, Loaded { resident, clock }));
         }
         Err(lock.replaced())
     }
 
     /// Writes a batch; answers whether the file was still this process's.
-    fn write(&mut self, batch: &Batch<'_>) -> rusqlite::Result<bool> {
+    fn write(&mut self, batch: &Batch<'_>) -> RowResult<bool> {
         let ended = batch.staged.endings.len();
         let trim = batch.trim.or_else(|| self.trim.map(|trim| trim.later(ended)));
+        if self.journal.append(batch.staged)? {
+            self.trim = trim;
+            return Ok(true);
+        }
         let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
         if rows::read_epoch(&transaction)? != self.header.epoch {
             return Ok(false);
         }
-        if self.journal.append(&transaction, batch.staged)? {
-            transaction.commit()?;
-            self.journal.accept(batch.staged);
-            self.trim = trim;
-        } else {
-            let mut header = self.header.clone();
-            self.journal.write_out(&transaction, &mut header, batch.staged)?;
-            if let Some(trim) = trim {
-                self.journal.delete_old(&transaction, trim, ended)?;
-            }
-            rows::write_header(&transaction, &header)?;
-            transaction.commit()?;
-            (self.header, self.trim) = (header, None);
-            self.journal.accept_all(batch.staged);
+        let mut header = self.header.clone();
+        self.journal.write_out(&transaction, &mut header, batch.staged)?;
+        if let Some(trim) = trim {
+            self.journal.delete_old(&transaction, trim, ended)?;
         }
-        self.count_commit();
+        rows::write_header(&transaction, &header)?;
+        transaction.commit()?;
+        (self.header, self.trim) = (header, None);
+        self.journal.accept_all(batch.staged);
         Ok(true)
     }
 
@@ -102,8 +96,7 @@ impl SqliteDisk {
         if let Some(trim) = self.trim {
             self.journal.delete_old(&transaction, trim, 0)?;
         }
-        Journal::end(&transaction, &mut last)?;
-        rows::write_header(&transaction, &Header { clock: header.clock, ..last })?;
+        rows::write_header(&transaction, &Header { clock: header.clock, journal: 0, ..last })?;
         transaction.commit()?;
         file::end_orderly(&self.db).map(Some)
     }
@@ -112,16 +105,6 @@ impl SqliteDisk {
     fn be_replaced(&mut self) -> Error {
         self.replaced = true;
         self.lock.replaced()
-    }
-
-    /// Gives the log its full length once the store has turned out to be a busy one.
-    fn count_commit(&mut self) {
-        self.commits = self.commits.saturating_add(1);
-        if self.commits == BUSY
-            && let Err(error) = file::lengthen_log(&self.path)
-        {
-            tracing::debug!(%error, path = %self.path.display(), "the log grows as it goes, which is slower");
-        }
     }
 }
 
@@ -146,7 +129,7 @@ impl Disk for SqliteDisk {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure { error: self.be_replaced(), undone: true }),
             Err(error) => {
-                let error = file::trouble(&self.path, &error);
+                let error = file::row_trouble(&self.path, error);
                 let undone = error.retry() == Retry::Safe && self.db.is_autocommit();
                 Err(Failure { error, undone })
             }
@@ -154,18 +137,21 @@ impl Disk for SqliteDisk {
     }
 
     fn reload(&mut self) -> Result<Loaded> {
+        self.journal.discard_what_is_in_doubt().map_err(|error| file::row_trouble(&self.path, error))?;
         let (db, found) = load(&self.path)?;
         if found.header.epoch != self.header.epoch {
             return Err(self.be_replaced());
         }
         // After a failed sync the log may look written and not be. Writing it into the file makes it so.
-        // What is written then begins a new log, in which nothing is left of what failed.
-        let written = file::checkpoint(&db).map_err(RowError::from).and_then(|()| write_anew(&db, &found));
-        let Some((header, journal)) = written.map_err(|error| file::row_trouble(&self.path, error))? else {
+        // What is written then begins a new log, and a new journal, in which nothing is left of what failed.
+        let anew = file::checkpoint(&db)
+            .map_err(RowError::from)
+            .and_then(|()| write_anew(&db, &found, &mut self.journal));
+        let Some(header) = anew.map_err(|error| file::row_trouble(&self.path, error))? else {
             return Err(self.be_replaced());
         };
         let clock = header.clock;
-        (self.db, self.header, self.journal, self.trim) = (db, header, journal, None);
+        (self.db, self.header, self.trim) = (db, header, None);
         Ok(Loaded { resident: found.into_resident(), clock })
     }
 
@@ -177,19 +163,36 @@ impl Disk for SqliteDisk {
             let header = Header { epoch, clock, in_use: false, ..self.header.clone() };
             self.end_use(&header).map_err(|error| file::trouble(path, &error))
         })?;
-        ended.map_or_else(|| Err(self.be_replaced()), Ok)
+        if ended.is_none() {
+            return Err(self.be_replaced());
+        }
+        self.journal.remove();
+        Ok(())
     }
 }
 
 /// Writes the journal into the tables, and begins a new one; answers nothing if the file is not as it had been `found` any more.
-fn write_anew(db: &Connection, found: &Found) -> std::result::Result<Option<(Header, Journal)>, RowError> {
+fn write_anew(db: &Connection, found: &Found, journal: &mut Journal) -> RowResult<Option<Header>> {
     let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
     let Some(mut header) = found.unchanged(&transaction)? else { return Ok(None) };
-    found.journal.contents.write(&transaction, &mut header)?;
-    let journal = Journal::begin(&transaction, &mut header)?;
+    found.journal.write(&transaction, &mut header)?;
+    header.journal = 0;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
-    Ok(Some((header, journal)))
+    begin_journal(db, header, journal)
+}
+
+/// Begins the journal now that the tables have everything, and says so in the header. Answers nothing if that is not as it was.
+fn begin_journal(db: &Connection, header: Header, journal: &mut Journal) -> RowResult<Option<Header>> {
+    journal.begin(db)?;
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
+    if rows::read_header(&transaction)? != header {
+        return Ok(None);
+    }
+    let header = Header { journal: FIRST_RECORD, ..header };
+    rows::write_header(&transaction, &header)?;
+    transaction.commit()?;
+    Ok(Some(header))
 }
 
 /// What a file holds.
@@ -197,7 +200,7 @@ pub(super) struct Found {
     /// The store's own row: as old as the tables.
     pub(super) header: Header,
     /// What is newer than the tables.
-    pub(super) journal: Journal,
+    pub(super) journal: Contents,
     /// The state with the journal: the numbers, and all rows.
     pub(super) counters: Counters,
     pub(super) clock: StoreTime,
@@ -213,14 +216,13 @@ impl Found {
     }
 
     /// The store's own row, if the file is as it was found.
-    fn unchanged(&self, db: &Connection) -> std::result::Result<Option<Header>, RowError> {
+    fn unchanged(&self, db: &Connection) -> RowResult<Option<Header>> {
         let header = rows::read_header(db)?;
-        let is_unchanged = header == self.header && Journal::read(db, &header)?.next() == self.journal.next();
-        Ok(is_unchanged.then_some(header))
+        Ok((header == self.header).then_some(header))
     }
 
-    fn add_journal(&mut self) -> std::result::Result<(), RowError> {
-        let contents = &self.journal.contents;
+    fn add_journal(&mut self) -> RowResult<()> {
+        let contents = &self.journal;
         for (key, slot) in &contents.slots {
             put(&mut self.slots, key, slot.as_ref());
         }
@@ -244,20 +246,19 @@ fn put<T: Clone>(values: &mut BTreeMap<Key, T>, key: &Key, value: Option<&T>) {
 /// What the file holds, every row of it checked.
 fn load(path: &Path) -> Result<(Connection, Found)> {
     let db = file::connect(path)?;
-    let found = load_rows(&db).map_err(|error| file::row_trouble(path, error))?;
+    let found = load_rows(path, &db).map_err(|error| file::row_trouble(path, error))?;
     Ok((db, found))
 }
 
 /// The same, of an open file.
-pub(super) fn load_rows(db: &Connection) -> std::result::Result<Found, RowError> {
-    let snapshot = db.unchecked_transaction()?;
-    let header = rows::read_header(&snapshot)?;
+pub(super) fn load_rows(path: &Path, db: &Connection) -> RowResult<Found> {
+    let (snapshot, header, journal) = journal::snapshot(path, db)?;
     let mut found = Found {
         slots: load_slots(&snapshot, &header)?.into_iter().collect(),
         jobs: load_jobs(&snapshot, &header)?.into_iter().collect(),
         endings: load_endings(&snapshot)?,
         events: load_events(&snapshot)?,
-        journal: Journal::read(&snapshot, &header)?,
+        journal,
         counters: header.counters,
         clock: header.clock,
         header,
@@ -271,7 +272,7 @@ pub(super) fn load_rows(db: &Connection) -> std::result::Result<Found, RowError>
 pub(super) fn load_slots(
     db: &Connection,
     header: &Header,
-) -> std::result::Result<Vec<(Key, Slot)>, RowError> {
+) -> RowResult<Vec<(Key, Slot)>> {
     let mut sums = 0_u64;
     let slots = rows::all(db, "slot", rows::SLOT_COLUMNS, "key", |row| {
         let (key, slot) = rows::slot_from(row)?;
@@ -285,7 +286,7 @@ pub(super) fn load_slots(
 }
 
 /// All jobs, none of them missing.
-pub(super) fn load_jobs(db: &Connection, header: &Header) -> std::result::Result<Vec<(Key, Job)>, RowError> {
+pub(super) fn load_jobs(db: &Connection, header: &Header) -> RowResult<Vec<(Key, Job)>> {
     let mut sums = 0_u64;
     let jobs = rows::all(db, "job", rows::JOB_COLUMNS, "key", |row| {
         let (key, job) = rows::job_from(row)?;
@@ -299,21 +300,21 @@ pub(super) fn load_jobs(db: &Connection, header: &Header) -> std::result::Result
 }
 
 /// All endings, none of them missing: their pages tell, for there is no sum over them.
-pub(super) fn load_endings(db: &Connection) -> std::result::Result<Vec<Ending>, RowError> {
+pub(super) fn load_endings(db: &Connection) -> RowResult<Vec<Ending>> {
     ["ending", "ending_pack"].into_iter().try_for_each(|table| rows::check_pages(db, table))?;
     let mut endings = rows::all(db, "ending", rows::ENDING_COLUMNS, "id", rows::ending_from)?;
     endings.extend(journal::all_packed(db, "ending_pack", rows::ending_from)?);
     Ok(endings)
 }
 
-fn load_events(db: &Connection) -> std::result::Result<Vec<Published>, RowError> {
+fn load_events(db: &Connection) -> RowResult<Vec<Published>> {
     let mut events = rows::all(db, "event", rows::EVENT_COLUMNS, "position", rows::event_from)?;
     events.extend(journal::all_packed(db, "event_pack", rows::event_from)?);
     Ok(events)
 }
 
 /// Events stand one after the other up to the last position.
-fn check_events(counters: Counters, events: &[Published]) -> std::result::Result<(), RowError> {
+fn check_events(counters: Counters, events: &[Published]) -> RowResult<()> {
     let gapless = events.windows(2).all(|pair| matches!(pair, [a, b] if a.position.0 + 1 == b.position.0));
     let complete = events.last().is_none_or(|last| last.position == counters.position);
     if gapless && complete { Ok(()) } else { Err(RowError::Bad("some of its events are missing".into())) }
@@ -329,24 +330,28 @@ fn resumed(found: &Found, clock: &dyn Clock) -> StoreTime {
 /// lost. Drops the indexes that only shared mode needs, and begins a journal. Answers the header as it was written, if the file
 /// was still as it had been `found`.
 fn begin_use(
+    path: &Path,
     db: &mut Connection,
     found: &Found,
     clock: StoreTime,
     epoch: u64,
     is_copy: bool,
-) -> std::result::Result<Option<(Header, Journal)>, RowError> {
+    file: Option<JournalFile>,
+) -> RowResult<Option<(Header, Journal)>> {
     file::begin_log(db)?;
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let Some(mut header) = found.unchanged(&transaction)? else { return Ok(None) };
     super::shared::drop_indexes(&transaction)?;
-    found.journal.contents.write(&transaction, &mut header)?;
-    header = Header { boot: String::new(), in_use: true, clock, epoch, ..header };
+    found.journal.write(&transaction, &mut header)?;
+    header = Header { boot: String::new(), in_use: true, clock, epoch, journal: 0, ..header };
     epoch::move_ahead(&transaction, &mut header, is_copy)?;
-    let journal = Journal::begin(&transaction, &mut header)?;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
+    let file = file.map_or_else(|| JournalFile::make(path), Ok)?;
+    let mut journal = Journal::new(file, epoch);
+    let begun = begin_journal(db, header, &mut journal)?;
     file::checkpoint(db)?;
-    Ok(Some((header, journal)))
+    Ok(begun.map(|header| (header, journal)))
 }
 
 #[cfg(test)]
@@ -366,6 +371,7 @@ mod tests {
     use crate::{Feed, JobStore, Limits, Range, Store, embedded};
 
     const FILE: &str = "leases.db";
+    const JOURNAL: &str = "leases.db.journal";
 
     /// The disk of a store, and what it is to hold.
     struct Desk {
@@ -414,12 +420,17 @@ mod tests {
 
         /// What a machine that lost power now would find.
         fn crashed(&self) -> TempDir {
-            let found = tempfile::tempdir().unwrap();
-            for suffix in ["", "-wal", ".epoch"] {
-                let name = format!("{FILE}{suffix}");
-                fs::copy(self.folder.path().join(&name), found.path().join(&name)).unwrap();
-            }
-            found
+            put(&self.tables(), &self.journal())
+        }
+
+        /// The files but for the journal.
+        fn tables(&self) -> [(&'static str, Vec<u8>); 3] {
+            ["", "-wal", ".epoch"]
+                .map(|suffix| (suffix, fs::read(self.folder.path().join(format!("{FILE}{suffix}"))).unwrap()))
+        }
+
+        fn journal(&self) -> Vec<u8> {
+            fs::read(self.folder.path().join(JOURNAL)).unwrap()
         }
 
         /// Compares what a process finds that opens the file next.
@@ -441,6 +452,21 @@ mod tests {
             assert_eq!(page.position, self.position());
             assert_eq!(events(told), events(self.resident.events_after(Position(0), 1_000)));
         }
+    }
+
+    /// A folder with these files.
+    fn put(tables: &[(&str, Vec<u8>)], journal: &[u8]) -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (suffix, bytes) in tables {
+            fs::write(folder.path().join(format!("{FILE}{suffix}")), bytes).unwrap();
+        }
+        fs::write(folder.path().join(JOURNAL), journal).unwrap();
+        folder
+    }
+
+    /// How many leases the next process finds there.
+    fn found_in(folder: &TempDir) -> Result<usize> {
+        load(&folder.path().join(FILE)).map(|(_, found)| found.slots.len())
     }
 
     fn open(folder: &Path) -> (SqliteDisk, Loaded) {
@@ -505,8 +531,98 @@ mod tests {
         assert!((10..60).contains(&desk.written_out), "{}", desk.written_out);
     }
 
+    /// A write that a crash tore counts for nothing, wherever it is torn: its callers have no answer. One that is whole counts,
+    /// although they have none either.
+    #[test]
+    fn a_torn_record_is_none() {
+        let mut desk = Desk::new();
+        for number in 0..20 {
+            desk.ask(&key(number), &Command::Acquire(bid(number, 10))).ok().unwrap();
+        }
+        let (tables, before) = (desk.tables(), desk.journal());
+        let written_out = desk.written_out;
+        desk.ask(&key(20), &Command::Acquire(bid(20, 10))).ok().unwrap();
+        let after = desk.journal();
+        assert_eq!((desk.tables() == tables, desk.written_out), (true, written_out), "it went into the journal");
+        let changed: Vec<usize> = (0..after.len()).filter(|at| before.get(*at) != after.get(*at)).collect();
+        let (first, last) = (*changed.first().unwrap(), *changed.last().unwrap());
+        for torn in first..=last {
+            // Written up to here, or from here on: sectors reach the disk in any order.
+            let beginning = [&after[..torn], &before[torn..]].concat();
+            assert_eq!(found_in(&put(&tables, &beginning)).unwrap(), 20, "only the bytes before {torn}");
+            let end = [&before[..=torn], &after[torn + 1..]].concat();
+            assert_eq!(found_in(&put(&tables, &end)).unwrap(), 20, "only the bytes after {torn}");
+        }
+        assert_eq!(found_in(&put(&tables, &after)).unwrap(), 21);
+    }
+
+    /// The journal goes on in another region before the tables know of it. A crash in between changes nothing; tables whose journal
+    /// is older than they are were put together by somebody.
+    #[test]
+    fn tables_and_journal_agree_at_every_moment_of_a_write_into_the_tables() {
+        let mut desk = Desk::new();
+        let mut seen = 0;
+        for number in 0..100 {
+            let (tables, journal, written_out) = (desk.tables(), desk.journal(), desk.written_out);
+            desk.ask(&key(number), &Command::Acquire(bid(number, 100))).ok().unwrap();
+            if desk.written_out == written_out {
+                continue;
+            }
+            seen += 1;
+            let before = usize::try_from(number).unwrap();
+            assert_eq!(found_in(&put(&tables, &desk.journal())).unwrap(), before, "only the mark");
+            assert_eq!(found_in(&put(&desk.tables(), &desk.journal())).unwrap(), before + 1);
+            let error = found_in(&put(&desk.tables(), &journal)).unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
+        }
+        assert!(seen > 5, "{seen}");
+    }
+
+    /// A sync that fails leaves a record of unknown fate. Its callers were told of the failure, so it does not come back.
+    #[test]
+    fn a_record_in_doubt_is_discarded() {
+        let mut desk = Desk::new();
+        desk.ask(&key(0), &Command::Acquire(bid(0, 10))).ok().unwrap();
+        let mut staged = desk.resident.stage(desk.now);
+        desk.resident.decide(&mut staged, &key(1), &Command::Acquire(bid(1, 10)), &Limits::default());
+        desk.disk.journal.append_in_doubt(&staged).unwrap();
+        assert_eq!(found_in(&desk.crashed()).unwrap(), 2, "after a crash right now it may count");
+        let loaded = desk.disk.reload().unwrap();
+        assert_eq!(loaded.resident.page(&Range::all(), desk.now).0.len(), 1);
+        desk.resident = loaded.resident;
+        assert_eq!(found_in(&desk.crashed()).unwrap(), 1);
+        desk.ask(&key(2), &Command::Acquire(bid(2, 10))).ok().unwrap();
+        desk.assert_found(&open_store(desk.crashed().path(), Mode::Exclusive));
+    }
+
+    /// A process that looks at the file meanwhile sees some moment of it.
+    #[test]
+    fn a_look_beside_the_writer_finds_one_moment() {
+        let mut desk = Desk::new();
+        let path = desk.folder.path().join(FILE);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut looks = Vec::new();
+                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                    let seen = embedded::peek(&path, &Range::all()).unwrap();
+                    assert_eq!(seen.position.0 as usize, seen.slots.len(), "each acquire is one event");
+                    looks.push(seen.slots.len());
+                }
+                looks
+            });
+            for number in 0..400 {
+                desk.ask(&key(number), &Command::Acquire(bid(number, 100))).ok().unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+            let looks = looking.join().unwrap();
+            assert!(looks.is_sorted() && looks.len() > 1, "{looks:?}");
+        });
+    }
+
     /// A write into the tables that failed once took the number of a record with it. The next record that had room in the
-    /// journal then had the wrong number, and the file did not open any more.
+    /// journal then had the wrong number, and the file did not open any more. What such a write has left in the journal counts
+    /// for nothing.
     #[test]
     fn the_journal_goes_on_after_it_could_not_be_written_into_the_tables() {
         let mut desk = Desk::new();
@@ -515,7 +631,7 @@ mod tests {
         desk.resident.decide(&mut staged, &key(1), &Command::Acquire(bid(1, 3_900)), &Limits::default());
         let SqliteDisk { db, journal, header, .. } = &mut desk.disk;
         let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate).unwrap();
-        assert!(!journal.append(&transaction, &staged).unwrap(), "it is too long");
+        assert!(!journal.append(&staged).unwrap(), "it is too long");
         journal.write_out(&transaction, &mut header.clone(), &staged).unwrap();
         drop(transaction);
         for number in 2..10 {

@@ -33,7 +33,17 @@ pub(super) fn is_another(path: &Path, epoch: u64) -> bool {
 }
 
 fn is_in(record: &str, epoch: u64) -> bool {
-    record.lines().any(|line| u64::from_str_radix(line, 16) == Ok(epoch))
+    epochs_in(record).any(|recorded| recorded == epoch)
+}
+
+fn epochs_in(record: &str) -> impl Iterator<Item = u64> {
+    record.lines().filter_map(|line| u64::from_str_radix(line, 16).ok())
+}
+
+/// The epochs that the file may have.
+pub(super) fn recorded(path: &Path) -> Vec<u64> {
+    let record = fs::read_to_string(record_path(path)).unwrap_or_default();
+    epochs_in(&record).collect()
 }
 
 /// Gives the file a new epoch, by `write`, and records it. Until it is written the `old` one is recorded too: a crash in

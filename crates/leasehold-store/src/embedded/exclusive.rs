@@ -546,6 +546,11 @@ mod tests {
         (folder, store.unwrap())
     }
 
+    /// A bid with this goes into the tables.
+    fn too_long_for_the_journal() -> Meta {
+        Meta::new([("note".to_owned(), "n".repeat(3_900))]).unwrap()
+    }
+
     /// A call by tab once looked at the record, and sent what it had found there through the queue.
     #[tokio::test]
     async fn each_command_is_one_pass_through_the_queue_whatever_the_claim() {
@@ -584,10 +589,10 @@ mod tests {
             let (store, key) = (store.clone(), key.clone());
             let (owner, ttl) = (Owner::parse("anna").unwrap(), Ttl::from_secs(30).unwrap());
             let lease_id = LeaseId::from_random([number; 16]);
-            let bid = Bid { lease_id, owner, tab: None, ttl, meta: Meta::default() };
+            let bid = Bid { lease_id, owner, tab: None, ttl, meta: too_long_for_the_journal() };
             tokio::spawn(async move { store.apply(&key, Command::Acquire(bid)).await })
         };
-        // Another transaction holds the writer up.
+        // Another transaction holds up a writer that needs the tables.
         let other = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let alone = acquire(&first, 1);
@@ -650,12 +655,13 @@ mod tests {
             let mut bytes = [3; 16];
             bytes[..8].copy_from_slice(&number.to_le_bytes());
             let (owner, ttl) = (Owner::parse("anna").unwrap(), Ttl::from_secs(30).unwrap());
-            Bid { lease_id: LeaseId::from_random(bytes), owner, tab: None, ttl, meta: Meta::default() }
+            let meta = if number == 1 { too_long_for_the_journal() } else { Meta::default() };
+            Bid { lease_id: LeaseId::from_random(bytes), owner, tab: None, ttl, meta }
         };
         let key = |number: u64| Key::parse(&format!("run/{number}")).unwrap();
         let held = store.apply(&key(0), Command::Acquire(bid(0))).await.unwrap();
         let Outcome::Granted { lease, .. } = held.outcome else { unreachable!() };
-        // Another transaction holds the writer up.
+        // Another transaction holds up a writer that needs the tables.
         let other = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let (first, second) = (key(0), key(1));

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
+#[cfg(not(unix))]
+use std::io::Read;
 use std::path::{Path, PathBuf};
 #[cfg(unix)]
 use std::sync::{Mutex, PoisonError};
@@ -12,13 +13,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::rows::{self, Header, RowError};
-use super::{journal, migrate, process};
+use super::{journal, journal_file, migrate, process};
 use crate::clock::unix_millis;
 use crate::resident::Counters;
 use crate::{Error, Result, Retry};
 
 /// The schema that this version writes.
-pub(super) const SCHEMA: i64 = 4;
+pub(super) const SCHEMA: i64 = 5;
 
 /// The oldest schema that there are files of.
 const OLDEST_SCHEMA: i64 = 1;
@@ -34,9 +35,6 @@ const PAGE_SIZE: i64 = 2_048;
 
 /// How many pages the log takes before they are written back.
 const LOG_PAGES: u32 = 2_000;
-
-/// How long the log is by then: its pages, those of a last commit, and what stands before each.
-const LOG_LENGTH: u64 = (LOG_PAGES as u64 + 100) * (PAGE_SIZE.cast_unsigned() + 24);
 
 const CREATE: &str = "
 CREATE TABLE job (
@@ -82,21 +80,20 @@ pub(super) fn missing(path: &Path) -> Error {
     Error::Unavailable { what, retry: Retry::No }
 }
 
-/// Which files were opened: the store's own and its log. What is written to them is lost once their names are gone.
+/// Which files were opened: the store's own, its log and its journal. What is written to them is lost once their names are gone.
 pub(super) struct Place {
     path: PathBuf,
     #[cfg(unix)]
-    log: PathBuf,
-    #[cfg(unix)]
-    opened: [Option<(u64, u64)>; 2],
+    opened: Vec<(PathBuf, (u64, u64))>,
 }
 
 impl Place {
     /// The files that are there now.
     #[cfg(unix)]
     pub(super) fn of(path: &Path) -> Self {
-        let (path, log) = (path.to_owned(), beside(path, "-wal"));
-        Self { opened: [identity_at(&path), identity_at(&log)], path, log }
+        let files = [path.to_owned(), beside(path, "-wal"), journal_file::path_of(path)];
+        let there = |file: PathBuf| identity_at(&file).map(|identity| (file, identity));
+        Self { path: path.to_owned(), opened: files.into_iter().filter_map(there).collect() }
     }
 
     #[cfg(not(unix))]
@@ -107,9 +104,9 @@ impl Place {
     /// Refuses to go on if other files, or none, have the names of those that were opened.
     pub(super) fn check(&self) -> Result<()> {
         #[cfg(unix)]
-        if [identity_at(&self.path), identity_at(&self.log)] != self.opened {
+        if self.opened.iter().any(|(file, opened)| identity_at(file) != Some(*opened)) {
             let what = format!(
-                "{} or its log was deleted or replaced while it was open. Move it back, or start this program again; \
+                "{}, its log or its journal was deleted or replaced while it was open. Move it back, or start this program again; \
                  without the file it begins with an empty store, or with the backup that you put there",
                 self.path.display()
             );
@@ -348,20 +345,6 @@ pub(super) fn checkpoint(db: &Connection) -> rusqlite::Result<()> {
     db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
 }
 
-/// Gives the log the length that it has anyway by the time it is first written back. Syncing a file that grows costs
-/// about twice as much as syncing one that is overwritten. SQLite takes the zeros for the log's end.
-pub(super) fn lengthen_log(path: &Path) -> std::io::Result<()> {
-    let mut log = fs::OpenOptions::new().write(true).open(beside(path, "-wal"))?;
-    let length = log.seek(SeekFrom::End(0))?;
-    let mut zeros = std::io::repeat(0).take(LOG_LENGTH.saturating_sub(length));
-    let lengthened = std::io::copy(&mut zeros, &mut log).and_then(|_| log.sync_all());
-    if lengthened.is_err() {
-        // Whatever room is left is worth more to others.
-        log.set_len(length)?;
-    }
-    lengthened
-}
-
 /// Says what a file is before SQLite gets to see it: SQLite would take an empty file for a new database.
 fn recognise(path: &Path) -> Result<()> {
     let start = match beginning(path) {
@@ -435,6 +418,10 @@ pub(super) fn row_trouble(path: &Path, error: RowError) -> Error {
     match error {
         RowError::Sqlite(error) => trouble(path, &error),
         RowError::Bad(what) => damaged(path, &what),
+        RowError::Io(error) => Error::Unavailable {
+            what: format!("the journal of {} cannot be read or written: {error}", path.display()),
+            retry: Retry::Unknown,
+        },
         RowError::Replaced => Error::InUse {
             path: path.to_owned(),
             by: "another process".to_owned(),

@@ -1,68 +1,97 @@
 //! The journal of the exclusive store: rows that are durable, and not in their tables yet.
 //!
 //! A commit of a few commands changes as many pages as it has rows, all over the file, and every page goes into SQLite's log
-//! whole. So it is put into the journal, one value of [`LENGTH`] bytes in a row of its own that is overwritten in place: its
-//! rows lie side by side there, on a page or two. Once the journal is full, the commit writes all of it into the tables, and the
-//! journal begins anew: a slot that changed many times is written once, and all events go into one row as they are, a [`Pack`],
-//! and so do all endings.
+//! whole. So it is appended to the journal, a [file](super::journal_file) of its own, with one write and one sync. Once the journal
+//! is full, the commit writes all of it into the tables, and the journal goes on at another place in its file: a slot that
+//! changed many times is written once, and all events go into one row as they are, a [`Pack`], and so do all endings.
 //!
 //! ```text
-//!   journal   record 7 │ record 8 │ … │ record 41 │ end: 42 │ what was there before
-//!   record    length, checksum, number │ row │ row │ …
-//!   row       what it is │ cell │ cell │ …          (the cells that its table has, the row's own checksum among them)
+//!   file      record 32 │ record 33 │ … │ record 41 │ what was there before │ record 7 │ … │ record 31 │ what was there before
+//!             └ a region; its records are next to each other                └ another one, whose records are in the tables by now
 //! ```
 //!
-//! The store's own row says which record is the first, and the last one is followed by an end that has the next number and a
-//! checksum: so a damaged journal is not mistaken for a shorter one. All of this happens in SQLite's transactions. A file that was closed in an orderly way has no journal; one in shared mode has no packs either.
+//! The store's own row says with which record the journal begins; that one is there, and the first of its region. It says how long the region is,
+//! and was written before the row names it. The journal ends where the next record is not whole: that one was being written when the process ended. If a
+//! later record is found anywhere, the one that is missing was whole once, and the journal is damaged. A record's checksum has the
+//! epoch of the store in it, so that only the process writes records that also has the tables.
+//!
+//! A file that was closed in an orderly way has no journal; one in shared mode has no packs either.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
 
 use leasehold_core::{Job, Key, Position, Slot, StoreTime};
-use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::rows::{self, Cells, Header, RowError, RowResult, Sink};
+use super::journal_file::{self, JournalFile};
+use super::packed::{Kind, PackedRow, RECORD_HEADER, Record, checked, number_of};
+use super::rows::{self, Cells, Header, RowError, RowResult};
+use super::{epoch, migrate};
 use crate::resident::{Counters, Staged};
 use crate::writer::Trim;
 
-/// How long the journal of a busy store is. A longer one saves more pages, and holds up the commit for longer that writes it into
-/// the tables. Tests fill it within a few commands.
+/// How long a region of the journal of a busy store is. A longer one is written into the tables less often, and holds up the
+/// commit for longer that does so. Tests fill it within a few commands.
 const LENGTH: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
 
 /// How long it is at first: a program that asks for one lease is not to write more than that.
 const FIRST_LENGTH: usize = LENGTH / 16;
 
-/// How long the journal is that follows a full one.
-fn next_length(length: usize) -> usize {
-    (4 * length).min(LENGTH)
-}
+/// Regions begin at multiples of this.
+const STEP: usize = FIRST_LENGTH;
 
 /// The longest record. What a longer one has would be written twice, once here and soon again into the tables, and it has enough rows
 /// for each page that it changes there.
 const LONGEST: usize = LENGTH / 4;
 
-/// What stands before the rows of a record: its length, its checksum and its number.
-const RECORD_HEADER: usize = 4 + 4 + 8;
+/// The number of the first record of a journal.
+pub(super) const FIRST_RECORD: u64 = 1;
 
 /// How the tables are described in the file. A pack has the position of its last event, or the number of its last ending.
-pub(super) const CREATE: [&str; 3] = [
-    "CREATE TABLE journal (id INTEGER PRIMARY KEY CHECK (id = 1), records BLOB NOT NULL)",
+pub(super) const CREATE: [&str; 2] = [
     "CREATE TABLE event_pack (last INTEGER PRIMARY KEY, rows BLOB NOT NULL)",
     "CREATE TABLE ending_pack (last INTEGER PRIMARY KEY, rows BLOB NOT NULL)",
 ];
 
-/// What is in the journal, as far as it is newer than the tables.
-#[derive(Default)]
+/// The journal, as the process has it that writes it.
 pub(super) struct Journal {
+    file: JournalFile,
+    /// The epoch of the store.
+    epoch: u64,
     pub(super) contents: Contents,
-    /// How long it is.
-    length: usize,
-    /// Where the next record begins.
+    region: Region,
+    /// How long the first record of a region is that was written last.
+    mark_length: usize,
+    /// Where in the file the next record begins.
     at: usize,
     /// Its number.
     next: u64,
-    /// The record that was appended last, and the end behind it.
-    record: Records,
+    /// The record that was made last.
+    record: Record,
+    /// Whether it is unknown how much of that record is in the file.
+    in_doubt: bool,
+}
+
+/// A part of the file with records next to each other.
+#[derive(Clone, Copy)]
+struct Region {
+    start: usize,
+    length: usize,
+}
+
+impl Region {
+    const FIRST: Self = Self { start: 0, length: FIRST_LENGTH };
+
+    fn end(self) -> usize {
+        self.start + self.length
+    }
+
+    /// The region after this one. It is four times as long, up to a limit, and does not overlap with this one.
+    fn next(self) -> Self {
+        let length = (4 * self.length).min(LENGTH);
+        Self { start: if length <= self.start { 0 } else { self.end() }, length }
+    }
 }
 
 /// Changes, in the order of their making; of a slot or a job only the last one.
@@ -88,116 +117,96 @@ pub(super) struct Pack {
 }
 
 impl Journal {
-    /// Reads the journal of a file whose own row is `header`.
-    pub(super) fn read(db: &Connection, header: &Header) -> RowResult<Self> {
-        let (mut journal, damage) = Self::salvage(db, Some(header));
-        damage.map_or(Ok(()), Err)?;
-        journal.contents.ended += last_ending(db)?;
-        Ok(journal)
+    /// A journal in this file, for the opening with this epoch. It has to be begun.
+    pub(super) fn new(file: JournalFile, epoch: u64) -> Self {
+        let (contents, region, record) = (Contents::default(), Region::FIRST, Record::default());
+        Self { file, epoch, contents, region, mark_length: 0, at: 0, next: FIRST_RECORD, record, in_doubt: false }
     }
 
-    /// Reads as much of it as can be read, and answers what was wrong there. Without a header its first record may have any
-    /// number.
-    pub(super) fn salvage(db: &Connection, header: Option<&Header>) -> (Self, Option<RowError>) {
-        let mut journal = Self { next: header.map_or(0, |header| header.journal), ..Self::default() };
-        if header.is_some_and(|header| header.journal == 0) {
-            return (journal, None);
-        }
-        let sql = "SELECT records FROM journal WHERE id = 1";
-        let damage = match db.query_row(sql, [], |row| row.get::<_, Vec<u8>>(0)).optional() {
-            Ok(Some(bytes)) => {
-                if header.is_none() {
-                    journal.next = number_of(&bytes).unwrap_or(0);
-                }
-                journal.replay(&bytes).err()
-            }
-            Ok(None) => header.map(|_| RowError::Bad("its journal is missing".into())),
-            Err(error) => Some(error.into()),
-        };
-        (journal, damage)
-    }
-
-    /// The number of the record that comes next: two processes that have read the same have the same.
-    pub(super) fn next(&self) -> u64 {
-        self.next
-    }
-
-    /// Begins an empty journal. The caller writes the header.
-    pub(super) fn begin(db: &Connection, header: &mut Header) -> rusqlite::Result<Self> {
-        make_row(db, FIRST_LENGTH)?;
-        let contents = Contents { ended: last_ending(db)?, ..Contents::default() };
-        let journal = Self { contents, length: FIRST_LENGTH, next: 1, ..Self::default() };
-        journal.begin_anew(db, header)?;
-        Ok(journal)
-    }
-
-    /// Writes what is in the journal into the tables, and removes it. The caller writes the header.
-    pub(super) fn settle(db: &Connection, header: &mut Header) -> RowResult<()> {
-        if header.journal != 0 {
-            Self::read(db, header)?.contents.write(db, header)?;
-            Self::end(db, header)?;
-        }
+    /// Begins anew, now that the tables have everything. The caller writes into the header that the journal begins with
+    /// [`FIRST_RECORD`].
+    pub(super) fn begin(&mut self, db: &Connection) -> RowResult<()> {
+        self.contents = Contents { ended: last_ending(db)?, ..Contents::default() };
+        self.file.wipe(Region::FIRST.length as u64)?;
+        self.next = FIRST_RECORD;
+        self.mark(Region::FIRST)?;
+        self.go_on_in(Region::FIRST);
         Ok(())
     }
 
-    /// Removes it: what was in it is in the tables by now. The caller writes the header.
-    pub(super) fn end(db: &Connection, header: &mut Header) -> rusqlite::Result<()> {
-        header.journal = 0;
-        db.execute("DELETE FROM journal", []).map(drop)
+    /// Goes on after the mark in this region.
+    fn go_on_in(&mut self, region: Region) {
+        self.region = region;
+        self.at = region.start + self.mark_length;
+        self.next += 1;
     }
 
-    /// Begins at the journal's beginning again, with the number that comes next anyway: if this is not committed, the journal goes on
-    /// as if nothing had been.
-    fn begin_anew(&self, db: &Connection, header: &mut Header) -> rusqlite::Result<()> {
-        let mut end = Records::default();
-        end.make_end(self.next);
-        overwrite(db, 0, &end.bytes)?;
-        header.journal = self.next;
+    /// Writes the record that says that the journal goes on in this region.
+    fn mark(&mut self, region: Region) -> RowResult<()> {
+        self.file.lengthen(region.end() as u64)?;
+        let mut mark = Record::default();
+        mark.make_mark(self.epoch, self.next, region.length)?;
+        self.file.write(region.start as u64, mark.bytes())?;
+        self.mark_length = mark.bytes().len();
         Ok(())
     }
 
-    /// Puts changes into the journal, if there is room for them and they are not too many. [`Journal::accept`] follows their commit.
-    pub(super) fn append(&mut self, db: &Connection, staged: &Staged) -> rusqlite::Result<bool> {
-        self.record.make(self.next, |record| record.put_all(staged))?;
-        let length = self.record.bytes.len();
-        let has_room = length <= LONGEST && self.at + length <= self.length;
+    /// Appends changes, if there is room for them and they are not too many. Then they are durable.
+    pub(super) fn append(&mut self, staged: &Staged) -> RowResult<bool> {
+        self.record.make(self.epoch, self.next, staged)?;
+        let length = self.record.bytes().len();
+        let has_room = length <= LONGEST && self.at + length <= self.region.end();
         if has_room {
-            overwrite(db, self.at, &self.record.bytes)?;
+            self.in_doubt = true;
+            self.file.write(self.at as u64, self.record.bytes())?;
+            self.in_doubt = false;
+            self.at += length;
+            self.next += 1;
+            self.contents.add(staged, &self.record);
         }
         Ok(has_room)
     }
 
-    /// The changes that were appended last are committed.
-    pub(super) fn accept(&mut self, staged: &Staged) {
-        self.at += self.record.bytes.len() - RECORD_HEADER;
-        self.next += 1;
-        self.contents.add(staged, &self.record);
+    /// Leaves a record as a failed sync does.
+    #[cfg(test)]
+    pub(super) fn append_in_doubt(&mut self, staged: &Staged) -> RowResult<()> {
+        self.record.make(self.epoch, self.next, staged)?;
+        self.in_doubt = true;
+        Ok(self.file.write(self.at as u64, self.record.bytes())?)
     }
 
-    /// Writes everything into the tables, also the changes for which there was no room, and begins anew. The caller writes the
-    /// header, and [`Journal::accept_all`] follows the commit.
-    pub(super) fn write_out(
-        &mut self,
-        db: &Connection,
-        header: &mut Header,
-        staged: &Staged,
-    ) -> rusqlite::Result<()> {
+    /// Makes sure that a record whose write or sync has failed is not found: its callers were told of the failure.
+    pub(super) fn discard_what_is_in_doubt(&mut self) -> RowResult<()> {
+        if self.in_doubt {
+            self.file.write(self.at as u64, &[0; RECORD_HEADER])?;
+            self.in_doubt = false;
+        }
+        Ok(())
+    }
+
+    /// Writes everything into the tables, also the changes for which there was no room, and says in the header where the journal
+    /// goes on. The caller writes the header, and [`Journal::accept_all`] follows the commit.
+    pub(super) fn write_out(&mut self, db: &Connection, header: &mut Header, staged: &Staged) -> RowResult<()> {
         self.contents.write(db, header)?;
         let mut newest = Contents { ended: self.contents.ended, ..Contents::default() };
         newest.add(staged, &self.record);
         newest.write(db, header)?;
-        if self.length < LENGTH {
-            make_row(db, next_length(self.length))?;
-        }
-        self.begin_anew(db, header)
+        self.mark(self.region.next())?;
+        header.journal = self.next;
+        Ok(())
     }
 
     /// What was written out last is committed.
     pub(super) fn accept_all(&mut self, staged: &Staged) {
-        (self.at, self.length) = (0, next_length(self.length));
-        self.record.bytes.shrink_to(LENGTH);
+        self.go_on_in(self.region.next());
+        self.record.shrink_to(LENGTH);
         let ended = self.contents.ended + staged.endings.len() as u64;
         self.contents = Contents { ended, ..Contents::default() };
+    }
+
+    /// Removes its file: what was in it is in the tables by now, and the header says so.
+    pub(super) fn remove(&self) {
+        self.file.remove();
     }
 
     /// Deletes what is not kept any more, once all else is in the tables. A pack goes when all of it does.
@@ -214,24 +223,175 @@ impl Journal {
         }
         Ok(())
     }
+}
 
-    /// Reads records up to the end.
-    fn replay(&mut self, bytes: &[u8]) -> RowResult<()> {
-        let damaged = || RowError::Bad("its journal is damaged".into());
-        loop {
-            let record =
-                bytes.get(self.at..).and_then(|bytes| checked(bytes, self.next)).ok_or_else(damaged)?;
-            if record.is_empty() {
-                return Ok(());
+// --- reading ---
+
+/// How often a file is read again because another process has written its journal into the tables meanwhile.
+const ATTEMPTS: u32 = 100;
+
+/// A snapshot of the tables, its header, and what the journal has beyond them. This works beside the process that writes them.
+pub(super) fn snapshot<'a>(
+    store: &Path,
+    db: &'a Connection,
+) -> RowResult<(Transaction<'a>, Header, Contents)> {
+    let mut missing = None;
+    for _ in 0..ATTEMPTS {
+        let before = rows::read_header(db)?;
+        let recorded = match Recorded::read(store, db, &before) {
+            Err(RowError::Bad(what)) => {
+                // Or the other process has just ended.
+                missing = Some(RowError::Bad(what));
+                Recorded::default()
             }
-            let mut rest = record;
+            read => read?,
+        };
+        let snapshot = db.unchecked_transaction()?;
+        let header = rows::read_header(&snapshot)?;
+        if (header.epoch, header.journal) == (before.epoch, before.journal) {
+            missing.map_or(Ok(()), Err)?;
+            let contents = recorded.contents(&snapshot, &header)?;
+            return Ok((snapshot, header, contents));
+        }
+        missing = None;
+    }
+    let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+    Err(rusqlite::Error::SqliteFailure(busy, None).into())
+}
+
+/// What the journal of a file holds, whole records and remains of others.
+#[derive(Default)]
+pub(super) struct Recorded {
+    bytes: Vec<u8>,
+    /// Whether it is that of a file of schema 4, which has it in a row of its own.
+    in_a_row: bool,
+}
+
+impl Recorded {
+    /// Reads the journal that a header tells of.
+    pub(super) fn read(store: &Path, db: &Connection, header: &Header) -> RowResult<Self> {
+        if header.journal == 0 { Ok(Self::default()) } else { Self::read_any(store, db) }
+    }
+
+    fn read_any(store: &Path, db: &Connection) -> RowResult<Self> {
+        let missing = |of| RowError::Bad(format!("its journal{of} is missing"));
+        if migrate::has_journal_row(db)? {
+            let sql = "SELECT records FROM journal WHERE id = 1";
+            let bytes = db.query_row(sql, [], |row| row.get::<_, Vec<u8>>(0)).optional()?;
+            return Ok(Self { bytes: bytes.ok_or_else(|| missing(""))?, in_a_row: true });
+        }
+        match journal_file::read(store) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(missing(" (the file ending in .journal)"))
+            }
+            read => Ok(Self { bytes: read?, in_a_row: false }),
+        }
+    }
+
+    /// What is in it beyond the tables of `db`, whose own row is `header`.
+    pub(super) fn contents(&self, db: &Connection, header: &Header) -> RowResult<Contents> {
+        let mut contents = Contents::default();
+        if header.journal != 0 {
+            let epoch = (!self.in_a_row).then_some(header.epoch);
+            self.replay(epoch, header.journal, &mut contents)?;
+        }
+        contents.ended += last_ending(db)?;
+        Ok(contents)
+    }
+
+    /// Adds the records from number `first` on to `contents`, up to the end or to what is damaged.
+    fn replay(&self, epoch: Option<u64>, first: u64, contents: &mut Contents) -> RowResult<()> {
+        let damaged = || RowError::Bad("its journal is damaged".into());
+        let (mut at, mut number) = (self.region_of(epoch, first).ok_or_else(damaged)?, first);
+        while let Some((start, rows)) = self.record(epoch, at, number) {
+            let mut rest = rows;
             while !rest.is_empty() {
                 let row = PackedRow::take(&mut rest).ok_or_else(damaged)?;
-                self.contents.add_row(&row)?;
+                match row.kind {
+                    Kind::Region => self.check_region(start, &row).ok_or_else(damaged)?,
+                    _ => contents.add_row(&row)?,
+                }
             }
-            self.at += RECORD_HEADER + record.len();
-            self.next += 1;
+            (at, number) = (start + RECORD_HEADER + rows.len(), number + 1);
+            if rows.is_empty() && self.in_a_row {
+                // There the last record was followed by one without rows.
+                return Ok(());
+            }
         }
+        let is_end = !self.in_a_row && !self.has_later(epoch, number);
+        if is_end { Ok(()) } else { Err(damaged()) }
+    }
+
+    /// `None` if the region that begins here was cut off.
+    fn check_region(&self, start: usize, row: &PackedRow<'_>) -> Option<()> {
+        let length = usize::try_from(row.number(0)?).ok()?;
+        (start.checked_add(length)? <= self.bytes.len()).then_some(())
+    }
+
+    /// Where the record with this number begins, and its rows. It is at `at`, or the first of another region.
+    fn record(&self, epoch: Option<u64>, at: usize, number: u64) -> Option<(usize, &[u8])> {
+        let here = |at| Some((at, checked(self.bytes.get(at..)?, epoch, number)?));
+        here(at).or_else(|| self.region_of(epoch, number).and_then(here))
+    }
+
+    /// Where the region begins whose first record has this number.
+    fn region_of(&self, epoch: Option<u64>, number: u64) -> Option<usize> {
+        let is_it = |at: &usize| self.bytes.get(*at..).and_then(|rest| checked(rest, epoch, number)).is_some();
+        (0..self.bytes.len()).step_by(STEP).find(is_it)
+    }
+
+    /// Whether there is a record with a larger number anywhere. One is written once the one before it is durable.
+    fn has_later(&self, epoch: Option<u64>, number: u64) -> bool {
+        // No journal has as many records as this: what claims it is no record.
+        let later = number + 1..number.saturating_add(1 << 32);
+        let is_later = |at: usize| {
+            let rest = self.bytes.get(at..)?;
+            let found = number_of(rest).filter(|found| later.contains(found))?;
+            checked(rest, epoch, found)
+        };
+        (0..self.bytes.len()).any(|at| is_later(at).is_some())
+    }
+}
+
+/// As much of the journal of a damaged store as can be read, and what was wrong with it. Without a header it may begin with any record,
+/// in any epoch that is recorded for the store.
+pub(super) fn salvage(store: &Path, db: &Connection, header: Option<&Header>) -> (Contents, Option<RowError>) {
+    let mut contents = Contents::default();
+    if header.is_some_and(|header| header.journal == 0) {
+        return (contents, None);
+    }
+    let recorded = match Recorded::read_any(store, db) {
+        Ok(recorded) => recorded,
+        // A store whose own row is damaged may have been a closed one.
+        Err(RowError::Bad(_)) if header.is_none() => return (contents, None),
+        Err(error) => return (contents, Some(error)),
+    };
+    let epochs: Vec<Option<u64>> = match header {
+        _ if recorded.in_a_row => vec![None],
+        Some(header) => vec![Some(header.epoch)],
+        None => epoch::recorded(store).into_iter().map(Some).collect(),
+    };
+    let firsts = epochs.into_iter().filter_map(|epoch| {
+        let first = header.map(|header| header.journal);
+        Some((epoch, first.or_else(|| recorded.lowest(epoch))?))
+    });
+    let damage = match Vec::from_iter(firsts).first() {
+        Some((epoch, first)) => recorded.replay(*epoch, *first, &mut contents).err(),
+        None => Some(RowError::Bad("its journal is damaged".into())),
+    };
+    (contents, damage)
+}
+
+impl Recorded {
+    /// The lowest number with which a region begins. Records that are in the tables by now may follow: they change nothing, since all
+    /// that came after them follows too.
+    fn lowest(&self, epoch: Option<u64>) -> Option<u64> {
+        let starts = (0..self.bytes.len()).step_by(STEP).filter_map(|at| self.bytes.get(at..));
+        let numbers = starts.filter_map(|rest| {
+            let number = number_of(rest)?;
+            checked(rest, epoch, number).map(|_| number)
+        });
+        numbers.min()
     }
 }
 
@@ -251,20 +411,9 @@ pub(super) fn unpack_all(db: &Connection) -> RowResult<()> {
     Ok(db.execute_batch("DELETE FROM event_pack; DELETE FROM ending_pack")?)
 }
 
-/// Makes the journal's row, so long, in the place of another one.
-fn make_row(db: &Connection, length: usize) -> rusqlite::Result<()> {
-    let sql = "INSERT OR REPLACE INTO journal (id, records) VALUES (1, zeroblob(?1))";
-    db.execute(sql, [i64::try_from(length).unwrap_or(i64::MAX)]).map(drop)
-}
-
-/// Writes into the journal, in place.
-fn overwrite(db: &Connection, at: usize, bytes: &[u8]) -> rusqlite::Result<()> {
-    db.blob_open(rusqlite::MAIN_DB, "journal", "records", 1, false)?.write_at(bytes, at)
-}
-
 impl Contents {
     /// Adds changes, and their events and endings as they are in the record.
-    fn add(&mut self, staged: &Staged, record: &Records) {
+    fn add(&mut self, staged: &Staged, record: &Record) {
         self.latest = Some((staged.counters, staged.now));
         self.slots.extend(staged.slots.iter().map(|(key, slot)| (key.clone(), slot.clone())));
         self.jobs.extend(staged.jobs.iter().map(|(key, job)| (key.clone(), job.clone())));
@@ -291,6 +440,7 @@ impl Contents {
                 rows::event_from(row).map(drop)?;
                 self.events.add(row.bytes, 1);
             }
+            Kind::Region => return Err(RowError::Bad("its journal begins in the middle".into())),
         }
         Ok(())
     }
@@ -429,303 +579,8 @@ fn for_each_pack(
 }
 
 fn counters_from(row: &PackedRow<'_>) -> RowResult<(Counters, StoreTime)> {
-    let number = |index| match row.cell(index) {
-        Some(ValueRef::Integer(number)) => Ok(number.cast_unsigned()),
-        _ => Err(RowError::Bad("its journal holds counters that were never written".into())),
-    };
+    let bad = || RowError::Bad("its journal holds counters that were never written".into());
+    let number = |index| row.number(index).ok_or_else(bad);
     let counters = Counters { last_fence: number(0)?, position: Position(number(1)?), seq_floor: number(2)? };
     Ok((counters, StoreTime::from_millis(number(3)?)))
-}
-
-/// What a row of a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counters,
-    Slot,
-    /// A key that is forgotten.
-    NoSlot,
-    Job,
-    NoJob,
-    Ending,
-    Event,
-}
-
-impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Counters, Self::Slot, Self::NoSlot, Self::Job, Self::NoJob, Self::Ending, Self::Event];
-
-    /// The byte that stands for it.
-    fn mark(self) -> u8 {
-        match self {
-            Self::Counters => b'C',
-            Self::Slot => b'S',
-            Self::NoSlot => b's',
-            Self::Job => b'J',
-            Self::NoJob => b'j',
-            Self::Ending => b'L',
-            Self::Event => b'E',
-        }
-    }
-}
-
-/// Marks of cells: what follows them are the length and the bytes of a text or a blob, or as many bytes of a number as it needs.
-const NULL: u8 = 0;
-const TEXT: u8 = 1;
-const BLOB: u8 = 2;
-const NUMBER: u8 = 8;
-
-/// Records in the making, side by side.
-#[derive(Default)]
-struct Records {
-    bytes: Vec<u8>,
-    /// Where the endings of the only record begin, where its events do, and where they end.
-    parts: [usize; 3],
-}
-
-impl Records {
-    /// Makes room for the header of the next record, and answers where it begins.
-    fn open(&mut self) -> usize {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; RECORD_HEADER]);
-        start
-    }
-
-    /// Fills in the header of the record that begins at `start` and has all of its rows by now.
-    fn seal(&mut self, start: usize, number: u64) {
-        let rows = self.bytes.get(start + RECORD_HEADER..).unwrap_or_default();
-        let length = u32::try_from(rows.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let sum = sum_of_record(number, rows).to_le_bytes();
-        let header = length.into_iter().chain(sum).chain(number.to_le_bytes());
-        self.bytes.splice(start..start + RECORD_HEADER, header);
-    }
-
-    /// The only record, with the end behind it.
-    fn make(
-        &mut self,
-        number: u64,
-        rows: impl FnOnce(&mut Self) -> rusqlite::Result<()>,
-    ) -> rusqlite::Result<()> {
-        self.bytes.clear();
-        let start = self.open();
-        rows(self)?;
-        self.seal(start, number);
-        self.make_end(number + 1);
-        Ok(())
-    }
-
-    /// The end: a record without rows.
-    fn make_end(&mut self, number: u64) {
-        let start = self.open();
-        self.seal(start, number);
-    }
-
-    fn put_all(&mut self, staged: &Staged) -> rusqlite::Result<()> {
-        let counters = staged.counters;
-        self.row(Kind::Counters).put(params![
-            counters.last_fence.cast_signed(),
-            counters.position.0.cast_signed(),
-            counters.seq_floor.cast_signed(),
-            staged.now.as_millis().cast_signed(),
-        ])?;
-        for (key, slot) in &staged.slots {
-            match slot {
-                Some(slot) => rows::put_slot(self.row(Kind::Slot), key, slot).map(drop)?,
-                None => self.row(Kind::NoSlot).put(params![key.as_str()])?,
-            }
-        }
-        for (key, job) in &staged.jobs {
-            match job {
-                Some(job) => rows::put_job(self.row(Kind::Job), key, job).map(drop)?,
-                None => self.row(Kind::NoJob).put(params![key.as_str()])?,
-            }
-        }
-        let endings = self.bytes.len();
-        staged.endings.iter().try_for_each(|ending| rows::put_ending(self.row(Kind::Ending), ending))?;
-        let events = self.bytes.len();
-        staged.events.iter().try_for_each(|event| rows::put_event(self.row(Kind::Event), event))?;
-        self.parts = [endings, events, self.bytes.len()];
-        Ok(())
-    }
-
-    fn endings(&self) -> &[u8] {
-        self.bytes.get(self.parts[0]..self.parts[1]).unwrap_or_default()
-    }
-
-    fn events(&self) -> &[u8] {
-        self.bytes.get(self.parts[1]..self.parts[2]).unwrap_or_default()
-    }
-
-    /// Where the cells of a row of this kind are put next.
-    fn row(&mut self, kind: Kind) -> &mut Self {
-        self.bytes.push(kind.mark());
-        self
-    }
-}
-
-impl Sink for Records {
-    fn put(&mut self, cells: &[&dyn ToSql]) -> rusqlite::Result<()> {
-        self.bytes.push(u8::try_from(cells.len()).unwrap_or(u8::MAX));
-        cells.iter().try_for_each(|cell| match cell.to_sql()? {
-            ToSqlOutput::Borrowed(value) => put_cell(&mut self.bytes, value),
-            ToSqlOutput::Owned(value) => put_cell(&mut self.bytes, ValueRef::from(&value)),
-            _ => Err(no_cell()),
-        })
-    }
-}
-
-fn no_cell() -> rusqlite::Error {
-    rusqlite::Error::ToSqlConversionFailure("no row has such a value".into())
-}
-
-fn put_cell(bytes: &mut Vec<u8>, value: ValueRef<'_>) -> rusqlite::Result<()> {
-    match value {
-        ValueRef::Null => bytes.push(NULL),
-        ValueRef::Integer(number) => {
-            let used = 8 - number.cast_unsigned().leading_zeros() / 8;
-            bytes.push(NUMBER + used as u8);
-            bytes.extend(number.to_le_bytes().into_iter().take(used as usize));
-        }
-        ValueRef::Text(text) => put_bytes(bytes, TEXT, text),
-        ValueRef::Blob(blob) => put_bytes(bytes, BLOB, blob),
-        ValueRef::Real(_) => return Err(no_cell()),
-    }
-    Ok(())
-}
-
-fn put_bytes(bytes: &mut Vec<u8>, mark: u8, value: &[u8]) {
-    bytes.push(mark);
-    bytes.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
-    bytes.extend_from_slice(value);
-}
-
-fn sum_of_record(number: u64, rows: &[u8]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(&number.to_le_bytes());
-    sum.update(rows);
-    sum.finalize()
-}
-
-/// The number of the record that begins here.
-fn number_of(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(8..RECORD_HEADER)?.try_into().ok()?))
-}
-
-/// The rows of the record with this number, if it begins here and is whole.
-fn checked(bytes: &[u8], number: u64) -> Option<&[u8]> {
-    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let rows = bytes.get(RECORD_HEADER..)?.get(..usize::try_from(word(0)?).ok()?)?;
-    (number_of(bytes)? == number && word(4)? == sum_of_record(number, rows)).then_some(rows)
-}
-
-/// A row of a record or a pack, as it is read.
-struct PackedRow<'a> {
-    kind: Kind,
-    cells: Vec<ValueRef<'a>>,
-    /// All of it.
-    bytes: &'a [u8],
-}
-
-impl Cells for PackedRow<'_> {
-    fn cell(&self, index: usize) -> Option<ValueRef<'_>> {
-        self.cells.get(index).copied()
-    }
-}
-
-impl<'a> PackedRow<'a> {
-    /// Takes the next row from `rest`; `None` when what is there was never written.
-    fn take(rest: &mut &'a [u8]) -> Option<Self> {
-        let all = *rest;
-        let (mark, count) = (take_byte(rest)?, take_byte(rest)?);
-        let kind = Kind::ALL.into_iter().find(|kind| kind.mark() == mark)?;
-        let cells = (0..count).map(|_| take_cell(rest)).collect::<Option<_>>()?;
-        Some(Self { kind, cells, bytes: all.get(..all.len() - rest.len())? })
-    }
-}
-
-fn take_cell<'a>(rest: &mut &'a [u8]) -> Option<ValueRef<'a>> {
-    match take_byte(rest)? {
-        NULL => Some(ValueRef::Null),
-        TEXT => take_bytes(rest).map(ValueRef::Text),
-        BLOB => take_bytes(rest).map(ValueRef::Blob),
-        mark => {
-            let used = usize::from(mark.checked_sub(NUMBER)?);
-            let mut number = [0; 8];
-            number.get_mut(..used)?.copy_from_slice(take(rest, used)?);
-            Some(ValueRef::Integer(i64::from_le_bytes(number)))
-        }
-    }
-}
-
-fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = u32::from_le_bytes(take(rest, 4)?.try_into().ok()?);
-    take(rest, usize::try_from(length).ok()?)
-}
-
-fn take_byte(rest: &mut &[u8]) -> Option<u8> {
-    take(rest, 1)?.first().copied()
-}
-
-fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (taken, others) = rest.split_at_checked(count)?;
-    *rest = others;
-    Some(taken)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test fails by panicking
-mod tests {
-    use super::*;
-
-    fn packed(cells: &[&dyn ToSql]) -> Vec<u8> {
-        let mut records = Records::default();
-        records.row(Kind::Slot).put(cells).unwrap();
-        records.bytes
-    }
-
-    #[test]
-    fn a_row_is_read_as_it_was_put() {
-        let numbers = [0, 1, -1, 255, 256, 1 << 40, i64::MAX, i64::MIN];
-        let (text, blob, nothing) = ("日本語 and \0", &[0_u8, 255][..], None::<i64>);
-        let mut cells: Vec<&dyn ToSql> = numbers.iter().map(|number| number as &dyn ToSql).collect();
-        cells.extend([&text as &dyn ToSql, &blob, &nothing, &true, &u32::MAX]);
-        let bytes = packed(&cells);
-        let mut rest = &bytes[..];
-        let row = PackedRow::take(&mut rest).unwrap();
-        assert!(rest.is_empty() && row.kind == Kind::Slot && row.bytes == bytes);
-        let mut expected: Vec<_> = numbers.map(ValueRef::Integer).to_vec();
-        expected.extend([ValueRef::Text(text.as_bytes()), ValueRef::Blob(blob), ValueRef::Null]);
-        expected.extend([ValueRef::Integer(1), ValueRef::Integer(u32::MAX.into())]);
-        assert_eq!(row.cells, expected);
-    }
-
-    #[test]
-    fn half_a_row_is_none() {
-        let bytes = packed(params!["run/1", 7, &[1_u8, 2, 3][..]]);
-        for length in 0..bytes.len() {
-            assert!(PackedRow::take(&mut &bytes[..length]).is_none(), "{length} of {} bytes", bytes.len());
-        }
-        for (at, wrong) in [(0, b'?'), (2, 3), (2, 17)] {
-            let mut bytes = bytes.clone();
-            bytes[at] = wrong;
-            assert!(PackedRow::take(&mut &bytes[..]).is_none(), "{wrong} at {at}");
-        }
-    }
-
-    #[test]
-    fn a_record_counts_only_whole_and_in_its_turn() {
-        let mut records = Records::default();
-        let row = |record: &mut Records| record.row(Kind::NoSlot).put(params!["run/1"]);
-        records.make(7, row).unwrap();
-        let rows = checked(&records.bytes, 7).unwrap().to_vec();
-        assert_eq!(rows.first(), Some(&b's'));
-        assert!(checked(&records.bytes, 8).is_none(), "the one after it has another number");
-        let end = records.bytes.get(RECORD_HEADER + rows.len()..).unwrap();
-        assert_eq!(checked(end, 8), Some(&[][..]), "behind it is the end");
-        for at in 0..RECORD_HEADER + rows.len() {
-            let mut flipped = records.bytes.clone();
-            flipped[at] ^= 1;
-            assert!(checked(&flipped, 7).is_none(), "byte {at}");
-        }
-        assert!(checked(&[0; 64], 0).is_none() && checked(&[], 7).is_none());
-    }
 }

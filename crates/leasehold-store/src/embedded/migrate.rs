@@ -9,7 +9,8 @@
 //! | 1 | |
 //! | 2 | the tab of a holder has a column of its own; it was an entry of `meta` |
 //! | 3 | the epoch: which opening of the file the last commit belongs to |
-//! | 4 | the journal, rows that are not in their tables yet, and packs of events and endings |
+//! | 4 | the journal, rows that are not in their tables yet, in a row of its own; packs of events and endings |
+//! | 5 | the journal is a file of its own |
 
 use std::path::Path;
 
@@ -45,6 +46,15 @@ const STORE_WITHOUT_JOURNAL: &str = "CREATE TABLE store (
   sum INTEGER NOT NULL
 )";
 
+/// How a file of schema 4 describes its journal.
+const JOURNAL_ROW: &str = "CREATE TABLE journal (id INTEGER PRIMARY KEY CHECK (id = 1), records BLOB NOT NULL)";
+
+/// Whether a file has its journal in a row of its own.
+pub(super) fn has_journal_row(db: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM main.sqlite_schema WHERE type = 'table' AND name = 'journal'";
+    db.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).map(|count| count > 0)
+}
+
 /// The first schemas in which slots have a tab, the store's row an epoch, and a file a journal.
 pub(super) const WITH_TABS: i64 = 2;
 pub(super) const WITH_EPOCH: i64 = 3;
@@ -58,8 +68,9 @@ pub(super) fn tables_of(schema: i64) -> impl Iterator<Item = &'static str> {
         WITH_EPOCH.. => STORE_WITHOUT_JOURNAL,
         _ => STORE_WITHOUT_EPOCH,
     };
-    let journal = journal::CREATE.into_iter().filter(move |_| schema >= WITH_JOURNAL);
-    [slot, store].into_iter().chain(journal)
+    let packs = journal::CREATE.into_iter().filter(move |_| schema >= WITH_JOURNAL);
+    let journal = (schema == WITH_JOURNAL).then_some(JOURNAL_ROW);
+    [slot, store].into_iter().chain(packs).chain(journal)
 }
 
 /// Lets an old file be read as if it had all columns, for as long as a connection to it lasts.
@@ -91,7 +102,7 @@ pub(super) fn bring_up_to_date(path: &Path) -> Result<()> {
     if schema >= file::SCHEMA {
         return Ok(());
     }
-    let was_in_use = rewrite(&mut db, schema).map_err(|error| file::row_trouble(path, error))?;
+    let was_in_use = rewrite(path, &mut db, schema).map_err(|error| file::row_trouble(path, error))?;
     let finish = || {
         file::checkpoint(&db)?;
         if was_in_use { Ok(()) } else { file::end_orderly(&db) }
@@ -109,12 +120,19 @@ fn schema_on_disk(path: &Path) -> Option<i64> {
 }
 
 /// Writes the tables anew that have changed since `schema`; answers whether the file was in use when its process ended.
-fn rewrite(db: &mut Connection, schema: i64) -> std::result::Result<bool, RowError> {
-    let disk::Found { mut header, slots, .. } = disk::load_rows(db)?;
+fn rewrite(path: &Path, db: &mut Connection, schema: i64) -> std::result::Result<bool, RowError> {
+    let disk::Found { mut header, slots, journal, .. } = disk::load_rows(path, db)?;
     let transaction = db.transaction()?;
-    transaction.execute_batch("DROP VIEW temp.store; DROP TABLE main.store")?;
-    transaction.execute_batch(file::CREATE_STORE)?;
-    journal::CREATE.iter().try_for_each(|table| transaction.execute_batch(table))?;
+    if schema < WITH_JOURNAL {
+        transaction.execute_batch("DROP VIEW temp.store; DROP TABLE main.store")?;
+        transaction.execute_batch("DROP VIEW temp.event_pack; DROP VIEW temp.ending_pack")?;
+        transaction.execute_batch(file::CREATE_STORE)?;
+        journal::CREATE.iter().try_for_each(|table| transaction.execute_batch(table))?;
+    } else {
+        journal.write(&transaction, &mut header)?;
+        header.journal = 0;
+        transaction.execute_batch("DROP TABLE journal")?;
+    }
     if schema < WITH_TABS {
         transaction.execute_batch("DROP VIEW temp.slot; DROP TABLE main.slot")?;
         transaction.execute_batch(file::CREATE_SLOT)?;

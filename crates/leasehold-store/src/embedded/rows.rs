@@ -24,6 +24,8 @@ pub(super) enum RowError {
     Sqlite(rusqlite::Error),
     /// Which row, and what is wrong with it.
     Bad(String),
+    /// A file beside it could not be read or written: then it is unknown what it holds.
+    Io(std::io::Error),
     /// Another process has opened the file alone, although this one had it open.
     Replaced,
 }
@@ -31,6 +33,12 @@ pub(super) enum RowError {
 impl From<rusqlite::Error> for RowError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
+    }
+}
+
+impl From<std::io::Error> for RowError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
     }
 }
 

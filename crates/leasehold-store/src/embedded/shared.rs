@@ -15,7 +15,8 @@ use leasehold_core::time::whole_millis;
 use leasehold_core::{Command, Key, LeaseId, Owner, Position, Published, Slot, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::journal::{self, Journal};
+use super::journal;
+use super::journal_file::JournalFile;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use super::{disk, epoch, file};
@@ -81,7 +82,7 @@ struct Open {
 impl Shared {
     pub(super) fn open(path: &Path, lock: ModeLock, clock: Arc<dyn Clock>, limits: Limits) -> Result<Self> {
         let mut db = file::connect(path)?;
-        verify(&mut db).map_err(|error| file::row_trouble(path, error))?;
+        verify(path, &db).map_err(|error| file::row_trouble(path, error))?;
         file::begin_log(&db).map_err(|error| file::trouble(path, &error))?;
         let (was_in_use, epoch) = begin(path, &mut db, &lock, clock.as_ref())?;
         let epoch = AtomicU64::new(epoch);
@@ -228,7 +229,7 @@ impl Store for Shared {
 
     async fn list(&self, range: &Range) -> Result<Page> {
         let range = range.clone();
-        self.run(move |open, db| list(db, &range, |header| open.now(header))).await
+        self.run(move |open, db| list(&open.path, db, &range, |header| open.now(header))).await
     }
 
     async fn events(&self, after: Position, limit: usize) -> Result<Feed> {
@@ -454,16 +455,12 @@ fn read(open: &Open, db: &mut Connection, key: &Key) -> Result<Reading, RowError
 
 /// A page of the file's live leases at the time that `now` makes of the header.
 pub(super) fn list(
-    db: &mut Connection,
+    path: &Path,
+    db: &Connection,
     range: &Range,
     now: impl FnOnce(&Header) -> StoreTime,
 ) -> Result<Page, RowError> {
-    let snapshot = db.transaction()?;
-    let header = rows::read_header(&snapshot)?;
-    let journal = match header.journal {
-        0 => journal::Contents::default(),
-        _ => Journal::read(&snapshot, &header)?.contents,
-    };
+    let (snapshot, header, journal) = journal::snapshot(path, db)?;
     let (counters, now) = journal.latest.unwrap_or_else(|| (header.counters, now(&header)));
     let limit = range.limit.clamp(1, Range::MAX_LIMIT);
     let sql = format!(
@@ -517,16 +514,14 @@ fn events_after(db: &mut Connection, after: Position, limit: usize) -> Result<Op
 
 /// Looks at all slots, all endings and their indexes once. Later on, a command looks only for what it is about, and what
 /// damage keeps it from finding would be free for it.
-fn verify(db: &mut Connection) -> Result<(), RowError> {
-    let snapshot = db.transaction()?;
-    let header = rows::read_header(&snapshot)?;
+fn verify(path: &Path, db: &Connection) -> Result<(), RowError> {
+    let (snapshot, header, _) = journal::snapshot(path, db)?;
     for table in ["slot", "job"] {
         rows::check_pages(&snapshot, table)?;
     }
     disk::load_slots(&snapshot, &header)?;
     disk::load_jobs(&snapshot, &header)?;
-    disk::load_endings(&snapshot)?;
-    Journal::read(&snapshot, &header).map(drop)
+    disk::load_endings(&snapshot).map(drop)
 }
 
 /// Begins to use the file; answers whether it was in use before, and its epoch. The first process gives it a new one.
@@ -534,12 +529,12 @@ fn begin(path: &Path, db: &mut Connection, lock: &ModeLock, clock: &dyn Clock) -
     let trouble = |error| file::row_trouble(path, error);
     if !lock.was_alone() {
         meet(path, db, lock)?;
-        return begin_use(db, None, clock).map_err(trouble);
+        return begin_use(path, db, None, clock).map_err(trouble);
     }
     let old = rows::read_header(db).map_err(trouble)?.epoch;
     let is_copy = epoch::is_copy(path, old);
     let begun = epoch::renew(path, (!is_copy).then_some(old), |epoch| {
-        begin_use(db, Some((epoch, is_copy)), clock).map(Some).map_err(trouble)
+        begin_use(path, db, Some((epoch, is_copy)), clock).map(Some).map_err(trouble)
     })?;
     begun.ok_or_else(|| lock.replaced())
 }
@@ -560,6 +555,7 @@ fn meet(path: &Path, db: &Connection, lock: &ModeLock) -> Result<()> {
 
 /// Marks the file as in use, and ties the lease clock to this boot. `alone` has the new epoch, and whether it is a copy.
 fn begin_use(
+    path: &Path,
     db: &mut Connection,
     alone: Option<(u64, bool)>,
     clock: &dyn Clock,
@@ -568,8 +564,7 @@ fn begin_use(
     let mut header = rows::read_header(&transaction)?;
     let was_in_use = header.in_use;
     header.in_use = true;
-    // What a process has left that had the file alone.
-    Journal::settle(&transaction, &mut header)?;
+    let journal = settle(path, &transaction, &mut header)?;
     journal::unpack_all(&transaction)?;
     if let Some((epoch, is_copy)) = alone {
         header.epoch = epoch;
@@ -582,7 +577,19 @@ fn begin_use(
     make_indexes(&transaction)?;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
+    journal.into_iter().for_each(|journal| journal.remove());
     Ok((was_in_use, header.epoch))
+}
+
+/// Writes what a process has left in its journal that had the file alone; answers that journal's file, to be removed.
+fn settle(path: &Path, db: &Connection, header: &mut Header) -> Result<Option<JournalFile>, RowError> {
+    if header.journal == 0 {
+        return Ok(None);
+    }
+    let file = JournalFile::take(path)?;
+    journal::Recorded::read(path, db, header)?.contents(db, header)?.write(db, header)?;
+    header.journal = 0;
+    Ok(file)
 }
 
 fn end_use(path: &Path, db: &Connection, clock: &dyn Clock) -> Result<()> {

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use leasehold_core::{Job, Key, Slot};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::journal::{self, Journal};
+use super::journal::{self, Recorded};
+use super::journal_file::{self, JournalFile};
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
 use super::{Mode, disk, epoch, file, log, migrate, shared};
@@ -24,12 +25,12 @@ use crate::{Error, Page, Range, Result, Retry};
 /// at most a second ago.
 pub fn peek(path: impl AsRef<Path>, range: &Range) -> Result<Page> {
     let path = &file::resolve(path.as_ref())?;
-    let (mut db, _) = file::connect_read_only(path)?;
+    let (db, _) = file::connect_read_only(path)?;
     let clock = crate::clock::SystemClock;
     let now = |header: &Header| {
         shared::running_clock(header, &clock).map_or(header.clock, |now| now.max(header.clock))
     };
-    shared::list(&mut db, range, now).map_err(|error| file::row_trouble(path, error))
+    shared::list(path, &db, range, now).map_err(|error| file::row_trouble(path, error))
 }
 
 /// What a look at a file found.
@@ -45,7 +46,7 @@ pub struct Checked {
     pub events: usize,
     /// The last fence it gave out.
     pub last_fence: u64,
-    /// How large the file is, its log included.
+    /// How large the file is, its log and its journal included.
     pub bytes: u64,
     /// What is wrong with it; empty when nothing is.
     pub problems: Vec<String>,
@@ -61,11 +62,11 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked> {
         leases: 0,
         events: 0,
         last_fence: 0,
-        bytes: size(path) + size(&file::beside(path, "-wal")),
+        bytes: size(path) + size(&file::beside(path, "-wal")) + size(&journal_file::path_of(path)),
         problems: page_problems(&db).map_err(|error| file::trouble(path, &error))?,
     };
     checked.problems.extend(log_problem(path).map(|error| what_is_wrong(&error)));
-    match disk::load_rows(&db) {
+    match disk::load_rows(path, &db) {
         Ok(found) => {
             checked.last_fence = found.counters.last_fence;
             checked.keys = found.slots.len();
@@ -163,7 +164,26 @@ fn refuse_existing(target: &Path) -> Result<()> {
     )))
 }
 
+/// How often a copy is made anew because the journal was written into the tables this very moment.
+const ATTEMPTS: u32 = 10;
+
 fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<()> {
+    for _ in 0..ATTEMPTS {
+        if copy_once(db, path, schema, draft)? {
+            let synced = fs::File::open(draft).and_then(|file| file.sync_all());
+            return synced.map_err(|error| file::io_trouble(draft, "made durable", &error));
+        }
+        fs::remove_file(draft).map_err(|error| file::io_trouble(draft, "made anew", &error))?;
+    }
+    let what = format!("{} is written so much that it could not be copied", path.display());
+    Err(Error::Unavailable { what, retry: Retry::Safe })
+}
+
+/// Answers whether the copy and what was read of the journal are of the same moment.
+fn copy_once(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<bool> {
+    let wrong = |error| file::row_trouble(path, error);
+    let header = rows::read_header(db).map_err(wrong)?;
+    let recorded = Recorded::read(path, db, &header);
     let trouble = |error: rusqlite::Error| file::trouble(draft, &error);
     // One statement, one snapshot; and the copy has no unused pages.
     db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
@@ -171,15 +191,22 @@ fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<
     copy.execute_batch(&migrate::old_views(schema)).map_err(trouble)?;
     copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
     // What is wrong in the copy is wrong in the file.
-    make_a_copy(&copy, schema).map_err(|error| file::row_trouble(path, error))?;
-    drop(copy);
-    let synced = fs::File::open(draft).and_then(|file| file.sync_all());
-    synced.map_err(|error| file::io_trouble(draft, "made durable", &error))
+    let copied = rows::read_header(&copy).map_err(wrong)?;
+    if (copied.epoch, copied.journal) != (header.epoch, header.journal) {
+        return Ok(false);
+    }
+    recorded.and_then(|recorded| make_a_copy(&copy, copied, &recorded, schema)).map_err(wrong)?;
+    Ok(true)
 }
 
 /// Makes the file a closed one: nobody uses it, its journal is in its tables, and it has an epoch that is recorded nowhere.
-fn make_a_copy(copy: &Connection, schema: i64) -> std::result::Result<(), RowError> {
-    let mut header = rows::read_header(copy)?;
+fn make_a_copy(
+    copy: &Connection,
+    mut header: Header,
+    recorded: &Recorded,
+    schema: i64,
+) -> std::result::Result<(), RowError> {
+    let journal = recorded.contents(copy, &header)?;
     header.in_use = false;
     if schema >= migrate::WITH_EPOCH {
         header.epoch = epoch::unrecorded();
@@ -188,7 +215,8 @@ fn make_a_copy(copy: &Connection, schema: i64) -> std::result::Result<(), RowErr
         return Ok(rows::write_not_in_use(copy, &header)?);
     }
     let transaction = copy.unchecked_transaction()?;
-    Journal::settle(&transaction, &mut header)?;
+    journal.write(&transaction, &mut header)?;
+    header.journal = 0;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
     Ok(copy.execute_batch("VACUUM")?)
@@ -211,14 +239,15 @@ pub struct Repaired {
 pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repaired> {
     let (backup, path) = (backup.as_ref(), &file::resolve(path.as_ref())?);
     let _lock = ModeLock::take(path, Mode::Exclusive, true, |_| Ok(()))?;
+    let _journal = JournalFile::take(path).map_err(|error| file::row_trouble(path, error))?;
     let (db, schema) = file::connect_read_only(backup)?;
-    let from = salvage(&db, schema);
+    let from = salvage(backup, &db, schema);
     if let Some(problem) = from.lost.first() {
         return Err(file::damaged(backup, problem));
     }
     // The file that is replaced may know of later fences than the backup does, if it can still be read.
     let replaced =
-        file::connect_read_only(path).map(|(db, schema)| salvage(&db, schema).last_fence()).unwrap_or(0);
+        file::connect_read_only(path).map(|(db, schema)| salvage(path, &db, schema).last_fence()).unwrap_or(0);
     replace(path, &from, from.last_fence().max(replaced), "before-restore")
 }
 
@@ -226,8 +255,9 @@ pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repai
 pub fn repair(path: impl AsRef<Path>, start_empty: bool) -> Result<Repaired> {
     let path = &file::resolve(path.as_ref())?;
     let _lock = ModeLock::take(path, Mode::Exclusive, false, |_| Ok(()))?;
+    let _journal = JournalFile::take(path).map_err(|error| file::row_trouble(path, error))?;
     let mut found = match file::connect_read_only(path) {
-        Ok((db, schema)) => salvage(&db, schema),
+        Ok((db, schema)) => salvage(path, &db, schema),
         Err(error @ Error::Newer { .. }) => return Err(error),
         Err(error) => Salvage { lost: vec![error.to_string()], ..Salvage::default() },
     };
@@ -275,7 +305,7 @@ impl Salvage {
     }
 }
 
-fn salvage(db: &Connection, schema: i64) -> Salvage {
+fn salvage(path: &Path, db: &Connection, schema: i64) -> Salvage {
     let mut found = Salvage::default();
     match rows::read_header(db) {
         Ok(header) => found.header = Some(header),
@@ -303,7 +333,7 @@ fn salvage(db: &Connection, schema: i64) -> Salvage {
     }
     found.told_fence = told_fence(db);
     if schema >= migrate::WITH_JOURNAL {
-        add_journal(db, &mut found);
+        add_journal(path, db, &mut found);
     }
     if schema < migrate::WITH_TABS {
         // Only now: the checksums are over what the file holds.
@@ -322,12 +352,12 @@ fn told_fence(db: &Connection) -> u64 {
 }
 
 /// Adds what is not in the tables of their own: packs of endings, and the journal, which is newer than all tables.
-fn add_journal(db: &Connection, found: &mut Salvage) {
+fn add_journal(path: &Path, db: &Connection, found: &mut Salvage) {
     let mut lost = Vec::new();
     found.endings.extend(journal::salvage_packed(db, "ending_pack", rows::ending_from, &mut lost));
-    let (journal, damage) = Journal::salvage(db, found.header.as_ref());
+    let (contents, damage) = journal::salvage(path, db, found.header.as_ref());
     lost.extend(damage);
-    lost.extend(add_contents(journal.contents, found).err());
+    lost.extend(add_contents(contents, found).err());
     found.lost.extend(lost.into_iter().map(in_words));
 }
 
@@ -398,6 +428,7 @@ fn in_words(error: RowError) -> String {
     match error {
         RowError::Bad(what) => what,
         RowError::Sqlite(error) => error.to_string(),
+        RowError::Io(error) => format!("its journal cannot be read: {error}"),
         RowError::Replaced => "it was opened by another process meanwhile".into(),
     }
 }
@@ -458,10 +489,12 @@ fn swap(path: &Path, draft: &Path, label: &str) -> Result<Option<PathBuf>> {
     if let Some(kept_as) = &kept_as {
         fs::hard_link(path, kept_as).or_else(|_| fs::copy(path, kept_as).map(|_| ())).map_err(failed)?;
     }
-    // The old log belongs to the old file, even if that is gone: beside the new one it would be played back into it.
-    let log = file::beside(path, "-wal");
-    if log.exists() {
-        fs::rename(&log, file::beside(&kept_name, "-wal")).map_err(failed)?;
+    // The old log and journal belong to the old file, even if that is gone: beside the new one the log would be played back into it.
+    let beside_both = |suffix| (file::beside(path, suffix), file::beside(&kept_name, suffix));
+    let log = beside_both("-wal");
+    let journal = (journal_file::path_of(path), journal_file::path_of(&kept_name));
+    for (from, to) in [log, journal].into_iter().filter(|(from, _)| from.exists()) {
+        fs::rename(from, to).map_err(failed)?;
     }
     let _ = fs::remove_file(file::beside(path, "-shm"));
     fs::rename(draft, path).and_then(|()| file::sync_folder(path)).map_err(failed)?;

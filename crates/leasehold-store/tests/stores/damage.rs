@@ -37,6 +37,13 @@ struct Scene {
     last_fence: u64,
     /// The epoch that is recorded beside the file.
     record: Vec<u8>,
+    /// The journal, if a crash has left one.
+    journal: Option<Vec<u8>>,
+}
+
+/// What a machine that lost power now would find: the file, its log, the record of its epoch, and the journal if there is one.
+fn found_after_a_crash(path: &Path) -> [Option<Vec<u8>>; 4] {
+    ["", "-wal", ".epoch", ".journal"].map(|suffix| fs::read(beside(path, suffix)).ok())
 }
 
 impl Scene {
@@ -45,21 +52,25 @@ impl Scene {
     /// It was closed in an orderly way.
     fn closed(mode: Mode, count: u64) -> Self {
         let scene = Self::with(mode, count, |_, _| {});
-        assert!(!beside(&scene.path, "-wal").exists(), "an orderly end leaves one file");
+        for suffix in ["-wal", ".journal"] {
+            assert!(!beside(&scene.path, suffix).exists(), "an orderly end leaves one file");
+        }
         scene
     }
 
     /// The same, as a machine that lost power would find it.
     fn crashed(mode: Mode, count: u64) -> Self {
-        let mut found = Vec::new();
-        let scene = Self::with(mode, count, |path, _| {
-            found = ["", "-wal", ".epoch"].map(|suffix| fs::read(beside(path, suffix)).unwrap()).to_vec();
-        });
-        for (suffix, bytes) in ["", "-wal", ".epoch"].iter().zip(found) {
-            fs::write(beside(&scene.path, suffix), bytes).unwrap();
-        }
-        let record = fs::read(beside(&scene.path, ".epoch")).unwrap();
-        Self { record, ..scene }
+        let mut found = [None, None, None, None];
+        let scene = Self::with(mode, count, |path, _| found = found_after_a_crash(path));
+        scene.with_found(found)
+    }
+
+    /// The same, with these files in the place of its own.
+    fn with_found(self, [main, log, record, journal]: [Option<Vec<u8>>; 4]) -> Self {
+        let scene = Self { record: record.unwrap(), journal, ..self };
+        scene.put(&main.unwrap());
+        fs::write(scene.log(), log.unwrap()).unwrap();
+        scene
     }
 
     fn with(mode: Mode, count: u64, at_the_end: impl FnOnce(&Path, &Embedded)) -> Self {
@@ -71,7 +82,7 @@ impl Scene {
         at_the_end(&path, &store);
         drop(store);
         let record = fs::read(beside(&path, ".epoch")).unwrap();
-        Self { folder, path, leases, jobs, ended, last_fence, record }
+        Self { folder, path, leases, jobs, ended, last_fence, record, journal: None }
     }
 
     fn other(&self, name: &str) -> PathBuf {
@@ -82,13 +93,19 @@ impl Scene {
         beside(&self.path, "-wal")
     }
 
-    /// Puts these bytes in the place of the file, with nothing beside it but the record of its epoch: it is no copy.
+    fn journal(&self) -> PathBuf {
+        beside(&self.path, ".journal")
+    }
+
+    /// Puts these bytes in the place of the file, with nothing beside it but the record of its epoch, so that it is no copy, and its
+    /// journal.
     fn put(&self, bytes: &[u8]) {
-        for suffix in ["-wal", "-shm", ".lock"] {
+        for suffix in ["-wal", "-shm", ".lock", ".journal"] {
             let _ = fs::remove_file(beside(&self.path, suffix));
         }
         fs::write(&self.path, bytes).unwrap();
         fs::write(beside(&self.path, ".epoch"), &self.record).unwrap();
+        self.journal.iter().for_each(|journal| fs::write(self.journal(), journal).unwrap());
     }
 
     /// Compares an open store with what is known, by every way of looking.
@@ -225,10 +242,10 @@ fn a_newer_schema_is_refused_with_both_numbers() {
         let bytes = fs::read(&scene.path).unwrap();
         for mode in MODES {
             let error = open(&scene.path, mode).err().unwrap();
-            assert!(matches!(error, Error::Newer { found: 99, known: 4, .. }), "{error:?}");
+            assert!(matches!(error, Error::Newer { found: 99, known: 5, .. }), "{error:?}");
             let message = error.to_string();
             assert!(
-                message.contains("99") && message.contains("up to 4") && message.contains("upgrade"),
+                message.contains("99") && message.contains("up to 5") && message.contains("upgrade"),
                 "{message}"
             );
             assert!(fs::read(&scene.path).unwrap() == bytes, "{journal}");
@@ -468,22 +485,26 @@ fn a_restore_in_the_place_of_a_deleted_file_moves_its_log_away() {
 
 /// SQLite ends its log at the first frame with a wrong checksum, without a word: one flipped byte undid every grant that
 /// was acknowledged after it. Now such a log is refused, unless only its last commit is concerned: that could as well be
-/// a write that a crash tore.
+/// a write that a crash tore. The same holds for the journal.
 #[test]
-fn a_flipped_byte_in_the_log_is_refused_or_concerns_the_last_commit_alone() {
+fn a_flipped_byte_in_log_or_journal_is_refused_or_concerns_the_last_commit_alone() {
     for mode in MODES {
         let (scene, past) = crashed_with_past(mode, 30);
-        let (main, log) = (fs::read(&scene.path).unwrap(), fs::read(scene.log()).unwrap());
+        let file = if mode == Mode::Exclusive { scene.journal() } else { scene.log() };
+        let (main, log, whole) =
+            (fs::read(&scene.path).unwrap(), fs::read(scene.log()).unwrap(), fs::read(&file).unwrap());
         let (mut refused, mut opened) = (0, 0);
-        let end = end_of(&log);
-        for offset in (0..end).step_by((end / 100) | 1) {
-            let mut flipped = log.clone();
+        let end = if mode == Mode::Exclusive { last_used(&whole) } else { end_of(&whole) };
+        for (turn, offset) in (0..end).step_by((end / 150) | 1).enumerate() {
+            let mut flipped = whole.clone();
             flipped[offset] ^= 0x41;
             scene.put(&main);
-            fs::write(scene.log(), &flipped).unwrap();
-            match open(&scene.path, mode) {
+            fs::write(scene.log(), &log).unwrap();
+            fs::write(&file, &flipped).unwrap();
+            match open(&scene.path, MODES[turn % 2]) {
                 Err(error) => {
                     assert_refused(&scene.path, &error);
+                    assert!(fs::read(&file).unwrap() == flipped, "it is left as it is");
                     refused += 1;
                 }
                 Ok(store) => {
@@ -503,41 +524,74 @@ fn a_flipped_byte_in_the_log_is_refused_or_concerns_the_last_commit_alone() {
     }
 }
 
-/// SQLite would not notice it.
-#[test]
-fn a_flipped_byte_in_the_journal_is_noticed() {
-    let scene = Scene::crashed(Mode::Exclusive, 60);
-    let [main, log] = ["", "-wal"].map(|suffix| fs::read(beside(&scene.path, suffix)).unwrap());
-    let records: Vec<u8> = beside_the_log(&scene.path, |db| {
-        db.query_row("SELECT records FROM journal", [], |row| row.get(0)).unwrap()
-    });
-    let put_with = |records: &[u8]| {
-        scene.put(&main);
-        fs::write(scene.log(), &log).unwrap();
-        let sql = "UPDATE journal SET records = ?1";
-        beside_the_log(&scene.path, |db| assert_eq!(db.execute(sql, [records]).unwrap(), 1));
-    };
-    let end = records.iter().rposition(|byte| *byte != 0).unwrap();
-    let (mut refused, mut tried) = (0, 0);
-    for (turn, offset) in (0..end).step_by((end / 150) | 1).enumerate() {
-        let mut flipped = records.clone();
-        flipped[offset] ^= 0x41;
-        put_with(&flipped);
-        refused += usize::from(refused_or_unchanged(&scene, MODES[turn % 2], &format!("byte {offset}")));
-        tried += 1;
-    }
-    assert_eq!(refused, tried, "the whole of it counts");
-    let mut flipped = records;
-    flipped[100] ^= 0x41;
-    put_with(&flipped);
-    assert_repairs(&scene, "a damaged journal");
+/// Where the zeros begin that nothing has been written over yet.
+fn last_used(journal: &[u8]) -> usize {
+    journal.iter().rposition(|byte| *byte != 0).unwrap()
 }
 
-/// Opens the file as another program would that leaves its log as it is.
-fn beside_the_log<T>(path: &Path, work: impl FnOnce(&rusqlite::Connection) -> T) -> T {
-    let db = rusqlite::Connection::open(path).unwrap();
-    db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
-    work(&db)
+/// A journal of which a part is gone is not taken for a shorter one.
+#[test]
+fn a_journal_that_is_not_all_there_is_refused_and_what_is_left_of_it_is_repaired() {
+    let (scene, past) = crashed_with_past(Mode::Exclusive, 30);
+    let (main, log) = (fs::read(&scene.path).unwrap(), fs::read(scene.log()).unwrap());
+    let whole = scene.journal.clone().unwrap();
+    let end = last_used(&whole);
+    let mut flipped = whole.clone();
+    flipped[end / 2] ^= 1;
+    let cases = [
+        ("deleted", None, 0),
+        ("emptied", Some(Vec::new()), 0),
+        ("zeroed", Some(vec![0; whole.len()]), 0),
+        ("cut off", Some(whole[..end / 2].to_vec()), 0),
+        ("cut off at its end", Some(whole[..whole.len() - 1].to_vec()), 0),
+        ("with a flipped bit", Some(flipped), past.len() / 3),
+    ];
+    for (turn, (what, journal, kept)) in cases.into_iter().enumerate() {
+        scene.put(&main);
+        fs::write(scene.log(), &log).unwrap();
+        match journal {
+            None => fs::remove_file(scene.journal()).unwrap(),
+            Some(bytes) => fs::write(scene.journal(), bytes).unwrap(),
+        }
+        let checked = embedded::check(&scene.path).unwrap();
+        assert!(checked.problems.iter().any(|problem| problem.contains("journal")), "{what}: {checked:?}");
+        for attempt in 1..=2 {
+            let error = open(&scene.path, MODES[turn % 2]).err().expect(what);
+            assert_refused(&scene.path, &error);
+            let message = error.to_string();
+            assert!(message.contains("journal") && message.contains("leasehold store repair"), "{message}");
+            assert_eq!(scene.journal().exists(), what != "deleted", "attempt {attempt} left all as it was");
+        }
+        let before = fs::read(scene.journal()).ok();
+        let repaired = embedded::repair(&scene.path, false).unwrap();
+        assert!(repaired.leases >= kept && !repaired.lost.is_empty(), "{what}: {repaired:?}");
+        let kept_as = repaired.kept_as.unwrap();
+        assert!(fs::read(beside(&kept_as, ".journal")).ok() == before, "{what}: it is kept");
+        assert!(!scene.journal().exists(), "{what}: it belongs to the old file");
+        let store = open(&scene.path, Mode::Exclusive).unwrap();
+        let lease = runtime().block_on(must_acquire(&store, &key("next"), &bid("next", 999_999, HOUR)));
+        assert!(lease.fence.get() > repaired.last_fence, "{what}");
+    }
+}
+
+/// The journal of another opening, or of another store, is none of this one's.
+#[test]
+fn a_journal_of_another_store_is_refused() {
+    let (scene, other) = (Scene::crashed(Mode::Exclusive, 20), Scene::crashed(Mode::Exclusive, 30));
+    fs::copy(other.journal(), scene.journal()).unwrap();
+    for mode in MODES {
+        assert_refused(&scene.path, &open(&scene.path, mode).err().unwrap());
+    }
+}
+
+/// A damaged row of the store itself names neither the epoch nor the first record of the journal.
+#[test]
+fn a_repair_without_the_header_keeps_the_journal() {
+    let (scene, past) = crashed_with_past(Mode::Exclusive, 100);
+    tamper(&scene.path, "UPDATE store SET sum = 0");
+    assert_refused(&scene.path, &open(&scene.path, Mode::Exclusive).err().unwrap());
+    let repaired = embedded::repair(&scene.path, false).unwrap();
+    assert_eq!(repaired.leases, past.last().unwrap().len());
 }
 
 /// A repair that could not tell how many lease ids have ended once left the whole journal out: acknowledged leases.
@@ -592,50 +646,15 @@ fn position(bytes: &[u8], text: &str) -> Option<usize> {
     bytes.windows(text.len()).position(|window| window == text.as_bytes())
 }
 
-/// A store that was written to a hundred times gets a log of full length, of which the end is still zeros.
 #[test]
-fn a_long_log_ends_where_its_zeros_begin() {
-    let scene = Scene::crashed(Mode::Exclusive, 150);
-    assert_eq!(embedded::check(&scene.path).unwrap().problems, [""; 0]);
-    let (main, log) = (fs::read(&scene.path).unwrap(), fs::read(scene.log()).unwrap());
-    let end = end_of(&log);
-    assert!(log.len() > 4_000_000 && end < log.len() / 2, "{end} of {} bytes are used", log.len());
-    let flipped = |offset: usize| {
-        let mut flipped = log.clone();
-        flipped[offset] ^= 0x41;
-        flipped
-    };
-    let open_with = |log: &[u8], mode| {
-        scene.put(&main);
-        fs::write(scene.log(), log).unwrap();
-        open(&scene.path, mode)
-    };
-    let rest = end + 500_000;
-    let harmless = [log.clone(), log[..end].to_vec(), log[..rest].to_vec(), flipped(rest)];
-    for (mode, log) in MODES.into_iter().flat_map(|mode| harmless.iter().map(move |log| (mode, log))) {
-        let store = open_with(log, mode).expect("zeros hold nothing that could be lost");
-        runtime().block_on(scene.is_unchanged(&store)).unwrap();
-    }
-    let mut emptied = log.clone();
-    emptied[..end].fill(0);
-    let broken = [flipped(10), flipped(end / 2), emptied];
-    for (mode, log) in MODES.into_iter().flat_map(|mode| broken.iter().map(move |log| (mode, log))) {
-        assert_refused(
-            &scene.path,
-            &open_with(log, mode).err().expect("what was acknowledged is not all there"),
-        );
-    }
-}
-
-#[test]
-fn a_long_log_serves_whoever_looks_and_goes_with_an_orderly_end() {
+fn a_journal_serves_callers_that_only_look_and_goes_with_an_orderly_end() {
     let scene = Scene::with(Mode::Exclusive, 150, |path, _| {
-        assert!(fs::metadata(beside(path, "-wal")).unwrap().len() > 4_000_000);
+        assert_private(&beside(path, ".journal"));
         assert_eq!(embedded::check(path).unwrap().problems, [""; 0]);
         let copied = embedded::backup(path, beside(path, ".copy")).unwrap();
         assert_eq!(copied.checked.leases, 120);
     });
-    assert!(!scene.log().exists(), "an orderly end leaves one file");
+    assert!(!scene.log().exists() && !scene.journal().exists(), "an orderly end leaves one file");
     let copied = embedded::peek(beside(&scene.path, ".copy"), &leasehold_store::Range::all()).unwrap();
     assert_eq!(copied.slots, scene.leases);
     let store = open(&scene.path, Mode::Shared).unwrap();
@@ -653,7 +672,7 @@ fn end_of(log: &[u8]) -> usize {
 /// A crashed store, and all leases after each of its commands.
 fn crashed_with_past(mode: Mode, count: u64) -> (Scene, Vec<Vec<(Key, Slot)>>) {
     let mut past = vec![Vec::new()];
-    let mut files = Vec::new();
+    let mut found = [None, None, None, None];
     let scene = Scene::with(mode, 0, |path, store| {
         runtime().block_on(async {
             for id in 0..count {
@@ -661,12 +680,9 @@ fn crashed_with_past(mode: Mode, count: u64) -> (Scene, Vec<Vec<(Key, Slot)>>) {
                 past.push(leases(store).await.unwrap());
             }
         });
-        files = ["", "-wal", ".epoch"].map(|suffix| fs::read(beside(path, suffix)).unwrap()).to_vec();
+        found = found_after_a_crash(path);
     });
-    let scene = Scene { record: files[2].clone(), ..scene };
-    scene.put(&files[0]);
-    fs::write(scene.log(), &files[1]).unwrap();
-    (scene, past)
+    (scene.with_found(found), past)
 }
 
 // --- repair, backup, restore ---
@@ -807,10 +823,12 @@ fn every_file_is_private() {
         runtime().block_on(must_acquire(&store, &key("a"), &bid("anna", 1, HOUR)));
         embedded::backup(&path, folder.path().join("backup.db")).unwrap();
         let made: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let expected = if mode == Mode::Exclusive { 7 } else { 6 };
         assert_eq!(
             made.len(),
-            6,
-            "the file, its log, the log's index, the lock, the epoch, the backup, and no draft: {made:?}"
+            expected,
+            "the file, its log, the log's index, the journal of one that is alone, the lock, the epoch, the backup, and no \
+             draft: {made:?}"
         );
         made.iter().for_each(|path| assert_private(path));
     }

@@ -161,9 +161,9 @@ async fn a_store_that_ends_on_a_full_disk_comes_back_whole() {
     }
 }
 
-/// A log that is overwritten is faster than one that grows, but not worth the last room on a disk.
+/// A journal that is overwritten is faster than one that grows, but not worth the last room on a disk.
 #[tokio::test]
-async fn a_log_that_does_not_fit_at_full_length_leaves_the_room_to_others() {
+async fn the_journal_leaves_room_to_others() {
     let Some(disk) = SmallDisk::of_megabytes(6) else { return };
     disk.load_ballast(BALLAST);
     let path = disk.path("leases.db");

@@ -20,58 +20,63 @@ fn open(path: &Path, mode: Mode, clock: &Arc<ManualClock>) -> Result<Embedded, E
     Embedded::options().mode(mode).clock(clock.clone()).open(path)
 }
 
-/// Opens the file beside the program that has it open, by deleting the lock file. The other program makes it anew as soon
-/// as it notices, so this may take several attempts.
-fn open_in_spite_of(path: &Path, mode: Mode, clock: &Arc<ManualClock>) -> Embedded {
-    wait_for("the second program to get in", || {
-        let _ = fs::remove_file(beside(path, ".lock"));
-        open(path, mode, clock).ok()
-    })
+#[tokio::test]
+async fn a_program_that_shared_the_file_and_lost_its_lock_file_changes_nothing_once_another_has_the_file() {
+    // `leases.db.lock` was deleted while a program ran, and a server was started on the same file. The server let the lease
+    // expire and granted it to another holder, while the first program went on renewing it, four times.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leases.db");
+    let clock = Arc::new(ManualClock::default());
+    let first = open(&path, Mode::Shared, &clock).unwrap();
+    let anna = must_acquire(&first, &key("plan"), &bid("anna", 1, TTL)).await;
+    fs::remove_file(beside(&path, ".lock")).unwrap();
+    let second = open(&path, Mode::Exclusive, &clock).unwrap();
+    for _ in 0..31 {
+        clock.advance(Duration::from_secs(1));
+        second.now().await.unwrap();
+    }
+    let ben = must_acquire(&second, &key("plan"), &bid("ben", 2, TTL)).await;
+    assert!(ben.fence > anna.fence);
+    for _ in 0..4 {
+        let renewal = Command::Renew { claim: anna.proof().into(), ttl: None };
+        let error = first.apply(&key("plan"), renewal).await.unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }), "{error:?}");
+    }
+    assert!(matches!(acquire_error(&first).await, Error::InUse { .. }));
+    drop(first);
+    let renewal = Command::Renew { claim: ben.proof().into(), ttl: None };
+    let renewed = second.apply(&key("plan"), renewal).await.unwrap().outcome;
+    assert!(matches!(renewed, Outcome::Renewed(_)), "{renewed:?}");
+    drop(second);
+    assert_eq!(embedded::check(&path).unwrap().problems, Vec::<String>::new());
+    let third = open(&path, Mode::Exclusive, &clock).unwrap();
+    let held = leases(&third).await.unwrap();
+    assert_eq!(held[0].1.lease.as_ref().unwrap().fence, ben.fence);
 }
 
 #[tokio::test]
-async fn a_program_whose_lock_file_was_deleted_changes_nothing_once_another_has_the_file() {
-    // `leases.db.lock` was deleted while a server ran, and a second server was started on the same file. The second one
-    // let the lease expire and granted it to another holder, while the first went on renewing it, four times, from its
-    // memory. In the end the file did not open any more.
-    for (first_mode, second_mode) in MODES.into_iter().flat_map(|one| MODES.map(|other| (one, other))) {
-        if (first_mode, second_mode) == (Mode::Shared, Mode::Shared) {
-            continue; // Both work on the file itself: they may.
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("leases.db");
-        let clock = Arc::new(ManualClock::default());
-        let first = open(&path, first_mode, &clock).unwrap();
-        let anna = must_acquire(&first, &key("plan"), &bid("anna", 1, TTL)).await;
-        let second = open_in_spite_of(&path, second_mode, &clock);
-        for _ in 0..31 {
-            clock.advance(Duration::from_secs(1));
-            second.now().await.unwrap();
-        }
-        let ben = must_acquire(&second, &key("plan"), &bid("ben", 2, TTL)).await;
-        assert!(ben.fence > anna.fence);
-        let words = format!("{first_mode:?}, then {second_mode:?}");
-        for _ in 0..4 {
-            let renewal = Command::Renew { claim: anna.proof().into(), ttl: None };
-            let error = first.apply(&key("plan"), renewal).await.expect_err(&words);
-            assert!(matches!(error, Error::InUse { .. }), "{words}: {error:?}");
-        }
-        assert!(matches!(acquire_error(&first).await, Error::InUse { .. }), "{words}");
-        if first_mode == Mode::Exclusive {
-            let stale = first.read(&key("plan")).await.map(|reading| reading.slot);
-            assert!(matches!(stale, Err(Error::InUse { .. })), "{words}: {stale:?}");
-            assert!(matches!(leases(&first).await, Err(Error::InUse { .. })), "{words}");
-        }
-        drop(first);
-        let renewal = Command::Renew { claim: ben.proof().into(), ttl: None };
-        let renewed = second.apply(&key("plan"), renewal).await.unwrap().outcome;
-        assert!(matches!(renewed, Outcome::Renewed(_)), "{words}: {renewed:?}");
-        drop(second);
-        assert_eq!(embedded::check(&path).unwrap().problems, Vec::<String>::new(), "{words}");
-        let third = open(&path, Mode::Exclusive, &clock).unwrap();
-        let held = leases(&third).await.unwrap();
-        assert_eq!(held[0].1.lease.as_ref().unwrap().fence, ben.fence, "{words}");
+async fn a_deleted_lock_file_lets_nobody_in_beside_the_program_that_has_the_file_alone() {
+    // A second server was once let in on the file of the first, whose lock file had been deleted. The two granted one lease to
+    // two holders, and in the end the file did not open any more. Later the second replaced the first. Now it is refused.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leases.db");
+    let clock = Arc::new(ManualClock::default());
+    let first = open(&path, Mode::Exclusive, &clock).unwrap();
+    let anna = must_acquire(&first, &key("plan"), &bid("anna", 1, TTL)).await;
+    for mode in MODES.into_iter().cycle().take(100) {
+        let _ = fs::remove_file(beside(&path, ".lock"));
+        let error = open(&path, mode, &clock).err().expect("the file is another program's");
+        assert!(matches!(error, Error::InUse { .. }), "{mode:?}: {error:?}");
+        let error = embedded::repair(&path, false).unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }), "{error:?}");
     }
+    let renewal = Command::Renew { claim: anna.proof().into(), ttl: None };
+    let renewed = first.apply(&key("plan"), renewal).await.unwrap().outcome;
+    assert!(matches!(renewed, Outcome::Renewed(_)), "{renewed:?}");
+    drop(first);
+    assert_eq!(embedded::check(&path).unwrap().problems, Vec::<String>::new());
+    let next = open(&path, Mode::Exclusive, &clock).unwrap();
+    assert_eq!(leases(&next).await.unwrap()[0].1.lease.as_ref().unwrap().fence, anna.fence);
 }
 
 async fn acquire_error(store: &Embedded) -> Error {
@@ -236,7 +241,7 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
         let store = open(&path, mode, &clock).unwrap();
         next_fence(&store, 0).await;
         match way {
-            PutBack::Open => copy(&path, &saved, &["", "-wal"]),
+            PutBack::Open => copy(&path, &saved, &["", "-wal", ".journal"]),
             PutBack::Backup | PutBack::BackupElsewhere => drop(embedded::backup(&path, &saved).unwrap()),
             PutBack::Closed | PutBack::Everything => {}
         }
@@ -259,7 +264,7 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
         };
         let put_back: &[&str] = match way {
             PutBack::Closed | PutBack::Backup | PutBack::BackupElsewhere => &[""],
-            PutBack::Open => &["", "-wal"],
+            PutBack::Open => &["", "-wal", ".journal"],
             PutBack::Everything => &["", ".epoch"],
         };
         copy(&saved, &path, put_back);
@@ -294,7 +299,8 @@ async fn law_02_fences_grow_through_a_copy_that_was_put_in_place_with_cp() {
 async fn a_store_whose_file_was_deleted_acknowledges_nothing_more() {
     // `leases.db` was deleted while a server ran. It went on granting leases into a file without a name, and said at its
     // end that nothing was lost; at the next start all of them were.
-    for (mode, deleted) in MODES.into_iter().flat_map(|mode| ["", "-wal"].map(|name| (mode, name))) {
+    let files = MODES.into_iter().flat_map(|mode| ["", "-wal"].map(|name| (mode, name)));
+    for (mode, deleted) in files.chain([(Mode::Exclusive, ".journal")]) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("leases.db");
         let clock = Arc::new(ManualClock::default());

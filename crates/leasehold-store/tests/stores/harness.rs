@@ -95,8 +95,11 @@ impl EmbeddedHarness {
             (state.path.clone(), state.lives)
         };
         let copy = self.folder.path().join(format!("crashed-{lives}.db"));
-        for suffix in ["", "-wal", ".epoch"] {
-            std::fs::copy(beside(&path, suffix), beside(&copy, suffix)).unwrap();
+        for suffix in ["", "-wal", ".epoch", ".journal"] {
+            // Only a store that one process has alone has a journal.
+            if suffix != ".journal" || beside(&path, suffix).exists() {
+                std::fs::copy(beside(&path, suffix), beside(&copy, suffix)).unwrap();
+            }
         }
         self.close();
         self.state.lock().unwrap().path = copy;

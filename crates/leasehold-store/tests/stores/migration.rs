@@ -124,7 +124,7 @@ fn open(path: &Path, mode: Mode) -> leasehold_store::Result<Embedded> {
 
 /// The older schemas, in either mode.
 fn old_schemas() -> impl Iterator<Item = (i64, Mode)> {
-    [1, 2, 3].into_iter().flat_map(|schema| [(schema, Mode::Exclusive), (schema, Mode::Shared)])
+    [1, 2, 3, 4].into_iter().flat_map(|schema| [(schema, Mode::Exclusive), (schema, Mode::Shared)])
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_file_of_the_version_before_is_brought_up_to_date() {
         let path = copy(folder.path(), &format!("schema-{schema}.sqlite"));
         check_all(&open(&path, mode).unwrap()).await;
         let checked = embedded::check(&path).unwrap();
-        assert_eq!((checked.schema, checked.problems), (4, vec![]), "{schema} {mode:?}");
+        assert_eq!((checked.schema, checked.problems), (5, vec![]), "{schema} {mode:?}");
         let again = open(&path, mode).unwrap();
         check_common(&again).await;
     }
@@ -148,7 +148,7 @@ async fn a_file_whose_server_was_killed_is_brought_up_to_date_with_its_log() {
         let path = copy(folder.path(), &name);
         check_common(&open(&path, mode).unwrap()).await;
         let checked = embedded::check(&path).unwrap();
-        assert_eq!((checked.schema, checked.problems), (4, vec![]), "{schema} {mode:?}");
+        assert_eq!((checked.schema, checked.problems), (5, vec![]), "{schema} {mode:?}");
         // Without its log it is as damaged as before: what was acknowledged last is gone.
         let path = copy(folder.path(), &name);
         std::fs::write(folder.path().join("leases.db-wal"), []).unwrap();
@@ -159,7 +159,7 @@ async fn a_file_whose_server_was_killed_is_brought_up_to_date_with_its_log() {
 /// Looking changes nothing, so that the version before can still be started again.
 #[tokio::test]
 async fn an_old_file_is_looked_at_as_it_is() {
-    for schema in [1, 2, 3] {
+    for schema in [1, 2, 3, 4] {
         let folder = tempfile::tempdir().unwrap();
         let path = copy(folder.path(), &format!("schema-{schema}.sqlite"));
         let before = std::fs::read(&path).unwrap();
@@ -172,7 +172,7 @@ async fn an_old_file_is_looked_at_as_it_is() {
 
 #[tokio::test]
 async fn a_backup_of_the_version_before_can_be_restored() {
-    for schema in [1, 2, 3] {
+    for schema in [1, 2, 3, 4] {
         let folder = tempfile::tempdir().unwrap();
         let old = copy(folder.path(), &format!("schema-{schema}.sqlite"));
         let backup = folder.path().join("backup.db");
