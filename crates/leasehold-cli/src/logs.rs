@@ -17,6 +17,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::json_lines::JsonLines;
+
 /// How the log looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -39,10 +41,7 @@ pub(crate) fn start(filter: &str, format: Option<LogFormat>) -> Result<(), Strin
     let log = log.with_ansi(on_terminal);
     let log = match format {
         LogFormat::Text => log.boxed(),
-        // Nothing here has spans; to look for them would cost every line some of its time.
-        LogFormat::Json => {
-            log.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
-        }
+        LogFormat::Json => log.event_format(JsonLines).boxed(),
     };
     // A logger that is already installed is fine.
     // One filter for everything: to keep one for each layer costs every line some of its time, too.

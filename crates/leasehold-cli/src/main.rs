@@ -8,6 +8,7 @@ mod connection;
 mod drill;
 mod flags;
 mod job;
+mod json_lines;
 mod logs;
 mod ls;
 mod man;
