@@ -58,11 +58,7 @@ impl Fields<'_, '_> {
         }
     }
 
-    fn try_put(
-        &mut self,
-        name: &str,
-        value: impl FnOnce(&mut Writer<'_>) -> fmt::Result,
-    ) -> fmt::Result {
+    fn try_put(&mut self, name: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) -> fmt::Result {
         self.line.write_str(",\"")?;
         write_escaped(self.line, name)?;
         self.line.write_str("\":")?;
@@ -92,7 +88,10 @@ impl Visit for Fields<'_, '_> {
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         // JSON has no other numbers.
-        self.put(field, |line| if value.is_finite() { write!(line, "{value}") } else { line.write_str("null") });
+        self.put(
+            field,
+            |line| if value.is_finite() { write!(line, "{value}") } else { line.write_str("null") },
+        );
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
@@ -188,7 +187,14 @@ mod tests {
         let strange = "a \"quote\", a \\, a\nline, a\ttab, \u{1}, \u{7f}, 日本語 🦀";
         let mut lines = logged(|| {
             tracing::info!(%strange, debugged = ?strange, plain = strange, some = Some(7_u16), none = None::<u16>, "said {strange}");
-            tracing::warn!(signed = -7_i64, big = u64::MAX, half = 0.5, whole = 2.0, no_number = f64::NAN, yes = true);
+            tracing::warn!(
+                signed = -7_i64,
+                big = u64::MAX,
+                half = 0.5,
+                whole = 2.0,
+                no_number = f64::NAN,
+                yes = true
+            );
         });
         let mut second = lines.pop().unwrap();
         let mut first = lines.pop().unwrap();

@@ -7,7 +7,6 @@ use leasehold_core::event::{EndReason, EventKind};
 use leasehold_core::job::{JobText, Status};
 use leasehold_core::lease::{Bid, OnSilence, Request};
 use leasehold_core::{Fence, LeaseId, Meta, Owner, Reason, StoreTime, TabId, Ttl};
-use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 /// What differs between the kinds of event, laid flat.
@@ -190,17 +189,9 @@ fn parse_on_silence(word: &str) -> Option<OnSilence> {
 }
 
 pub(crate) fn meta_text(meta: &Meta) -> Option<String> {
-    // Strings can always be written, and they are in order.
-    (!meta.is_empty()).then(|| serde_json::to_string(&Pairs(meta)).unwrap_or_default())
-}
-
-/// Written as an object.
-struct Pairs<'a>(&'a Meta);
-
-impl Serialize for Pairs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter())
-    }
+    // Strings can always be written.
+    let pairs = || meta.iter().collect::<BTreeMap<_, _>>();
+    (!meta.is_empty()).then(|| serde_json::to_string(&pairs()).unwrap_or_default())
 }
 
 pub(crate) fn parse_meta(text: Option<&str>) -> Option<Meta> {

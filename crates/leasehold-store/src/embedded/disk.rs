@@ -1,30 +1,35 @@
 //! The disk behind the writer of the exclusive store: a batch is durable before it is acknowledged. It goes into the
-//! [journal](super::journal), or along with all of that into SQLite's tables, in one transaction.
+//! [journal](super::journal). What a full region of that holds goes into SQLite's tables, in one transaction and on a thread of its
+//! own: no commit waits for it, unless the next region is full before it is done.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 use leasehold_core::job::Job;
 use leasehold_core::{Key, Published, Slot, StoreTime};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::journal::{self, Contents, FIRST_RECORD, Journal};
+use super::journal::{self, Contents, FIRST_RECORD, Fit, Journal};
 use super::journal_file::JournalFile;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError, RowResult};
 use super::{epoch, file};
 use crate::changes::Ending;
 use crate::clock::Clock;
-use crate::resident::{Counters, Resident};
+use crate::resident::{Counters, Resident, Staged};
 use crate::writer::{Batch, Disk, Failure, Loaded, Trim};
 use crate::{Error, Result, Retry};
 
-/// The open file, and what its header says.
+/// The open file.
 pub(super) struct SqliteDisk {
     path: PathBuf,
-    db: Connection,
-    header: Header,
+    epoch: u64,
+    tables: Arc<Mutex<Tables>>,
     journal: Journal,
+    /// What the journal had before it went on in another region.
+    under_way: Option<UnderWay>,
     /// What is to be deleted when the journal is written into the tables.
     trim: Option<Trim>,
     lock: ModeLock,
@@ -32,6 +37,53 @@ pub(super) struct SqliteDisk {
     /// Whether another process has opened the file since.
     replaced: bool,
 }
+
+/// The tables, and the store's own row in them.
+struct Tables {
+    db: Connection,
+    header: Header,
+}
+
+/// What is written into the tables in one transaction.
+#[derive(Default)]
+struct Entry {
+    /// In the order of their making.
+    contents: Vec<Contents>,
+    trim: Option<Trim>,
+    /// The record with which the journal begins then; 0 when there is none any more.
+    journal: u64,
+}
+
+/// An entry that a thread is making.
+struct UnderWay {
+    entry: Arc<Entry>,
+    /// `None` once it has failed.
+    thread: Option<JoinHandle<RowResult<bool>>>,
+}
+
+impl Tables {
+    /// Makes an entry, with a last change of the header; answers whether the file was still that of this process.
+    fn enter(&mut self, entry: &Entry, change: impl FnOnce(Header) -> Header) -> RowResult<bool> {
+        let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
+        if rows::read_epoch(&transaction)? != self.header.epoch {
+            return Ok(false);
+        }
+        let mut header = self.header.clone();
+        entry.contents.iter().try_for_each(|contents| contents.write(&transaction, &mut header))?;
+        if let (Some(trim), Some(last)) = (entry.trim, entry.contents.last()) {
+            journal::delete_old(&transaction, trim, last.ended)?;
+        }
+        let header = change(Header { journal: entry.journal, ..header });
+        rows::write_header(&transaction, &header)?;
+        transaction.commit()?;
+        self.header = header;
+        Ok(true)
+    }
+}
+
+/// How many pages SQLite's log takes before they are written back. Fewer than where each commit goes into it: nothing waits here while
+/// they are, and a small log needs less room on a disk that is nearly full.
+const LOG_PAGES: u32 = 500;
 
 /// How often the file is read again because another process has written it meanwhile.
 const ATTEMPTS: u32 = 10;
@@ -54,8 +106,17 @@ impl SqliteDisk {
                 true => load_rows(path, &db).map_err(|error| file::row_trouble(path, error))?.into_resident(),
                 false => found.into_resident().with_counters(header.counters),
             };
-            let (place, path) = (file::Place::of(path), path.to_owned());
-            let disk = Self { path, db, header, journal, trim: None, lock, place, replaced: false };
+            let disk = Self {
+                path: path.to_owned(),
+                epoch: header.epoch,
+                tables: Arc::new(Mutex::new(Tables { db, header })),
+                journal,
+                under_way: None,
+                trim: None,
+                lock,
+                place: file::Place::of(path),
+                replaced: false,
+            };
             return Ok((disk, Loaded { resident, clock }));
         }
         Err(lock.replaced())
@@ -63,42 +124,62 @@ impl SqliteDisk {
 
     /// Writes a batch; answers whether the file was still this process's.
     fn write(&mut self, batch: &Batch<'_>) -> RowResult<bool> {
-        let ended = batch.staged.endings.len();
-        let trim = batch.trim.or_else(|| self.trim.map(|trim| trim.later(ended)));
-        if self.journal.append(batch.staged)? {
-            self.trim = trim;
-            return Ok(true);
-        }
-        let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
-        if rows::read_epoch(&transaction)? != self.header.epoch {
+        let fit = self.journal.prepare(batch.staged)?;
+        if fit != Fit::Here && !self.finish_what_is_under_way()? {
             return Ok(false);
         }
-        let mut header = self.header.clone();
-        self.journal.write_out(&transaction, &mut header, batch.staged)?;
-        if let Some(trim) = trim {
-            self.journal.delete_old(&transaction, trim, ended)?;
+        match fit {
+            Fit::Here => {}
+            Fit::InTheNextRegion => self.turn_over(batch.staged)?,
+            Fit::Nowhere => return self.write_through(batch),
         }
-        rows::write_header(&transaction, &header)?;
-        transaction.commit()?;
-        (self.header, self.trim) = (header, None);
-        self.journal.accept_all(batch.staged);
+        self.journal.append(batch.staged)?;
+        self.trim = self.trim_after(batch);
         Ok(true)
     }
 
-    /// Writes journal and header for the last time and puts the file in order, if its epoch is still this process's.
-    fn end_use(&self, header: &Header) -> rusqlite::Result<Option<()>> {
-        let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
-        if rows::read_epoch(&transaction)? != self.header.epoch {
-            return Ok(None);
+    /// What is to be deleted once a batch is in the tables.
+    fn trim_after(&self, batch: &Batch<'_>) -> Option<Trim> {
+        batch.trim.or_else(|| self.trim.map(|trim| trim.later(batch.staged.endings.len())))
+    }
+
+    /// Has the journal go on in its next region, and what it had so far written into the tables.
+    fn turn_over(&mut self, staged: &Staged) -> RowResult<()> {
+        let (contents, journal) = self.journal.turn_over(staged)?;
+        let entry = Arc::new(Entry { contents: vec![contents], trim: self.trim.take(), journal });
+        let (tables, what) = (self.tables.clone(), entry.clone());
+        let work = move || lock(&tables).enter(&what, |header| header);
+        // If there is no thread to be had, it is done when the next region is full.
+        let thread = std::thread::Builder::new().name("leasehold-tables".into()).spawn(work).ok();
+        self.under_way = Some(UnderWay { entry, thread });
+        Ok(())
+    }
+
+    /// Waits until what is under way is in the tables. If that has failed it is tried again; answers whether the file was still this
+    /// process's.
+    fn finish_what_is_under_way(&mut self) -> RowResult<bool> {
+        let Some(UnderWay { thread, entry }) = &mut self.under_way else { return Ok(true) };
+        let entered = match thread.take().map(JoinHandle::join) {
+            Some(Ok(entered @ Ok(_))) => entered,
+            _ => lock(&self.tables).enter(entry, |header| header),
+        }?;
+        self.under_way = None;
+        Ok(entered)
+    }
+
+    /// Writes everything into the tables, the changes of this batch included.
+    fn write_through(&mut self, batch: &Batch<'_>) -> RowResult<bool> {
+        let journal = self.journal.mark_next()?;
+        let contents = vec![self.journal.take_contents(), self.journal.beyond(batch.staged)];
+        let mut entry = Entry { contents, trim: self.trim_after(batch), journal };
+        let entered = lock(&self.tables).enter(&entry, |header| header);
+        if matches!(entered, Ok(true)) {
+            self.journal.accept_all(batch.staged.endings.len());
+            self.trim = None;
+        } else {
+            self.journal.put_back(entry.contents.swap_remove(0));
         }
-        let mut last = header.clone();
-        self.journal.contents.write(&transaction, &mut last)?;
-        if let Some(trim) = self.trim {
-            self.journal.delete_old(&transaction, trim, 0)?;
-        }
-        rows::write_header(&transaction, &Header { clock: header.clock, journal: 0, ..last })?;
-        transaction.commit()?;
-        file::end_orderly(&self.db).map(Some)
+        entered
     }
 
     /// From now on, everything is refused.
@@ -106,6 +187,18 @@ impl SqliteDisk {
         self.replaced = true;
         self.lock.replaced()
     }
+}
+
+impl Drop for SqliteDisk {
+    fn drop(&mut self) {
+        // What fails here is still in the journal.
+        let _ = self.finish_what_is_under_way();
+    }
+}
+
+fn lock(tables: &Mutex<Tables>) -> MutexGuard<'_, Tables> {
+    // A transaction that panicked was rolled back when it was dropped.
+    tables.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Disk for SqliteDisk {
@@ -117,8 +210,9 @@ impl Disk for SqliteDisk {
         if !self.lock.keep_in_force()? {
             return Ok(());
         }
-        match rows::read_epoch(&self.db) {
-            Ok(epoch) if epoch == self.header.epoch => Ok(()),
+        let found = rows::read_epoch(&lock(&self.tables).db);
+        match found {
+            Ok(epoch) if epoch == self.epoch => Ok(()),
             Ok(_) => Err(self.be_replaced()),
             Err(error) => Err(file::trouble(&self.path, &error)),
         }
@@ -130,16 +224,19 @@ impl Disk for SqliteDisk {
             Ok(false) => Err(Failure { error: self.be_replaced(), undone: true }),
             Err(error) => {
                 let error = file::row_trouble(&self.path, error);
-                let undone = error.retry() == Retry::Safe && self.db.is_autocommit();
+                let undone = error.retry() == Retry::Safe && lock(&self.tables).db.is_autocommit();
                 Err(Failure { error, undone })
             }
         }
     }
 
     fn reload(&mut self) -> Result<Loaded> {
+        // It may fail: what it was to write is in the journal, which is read anew.
+        let _ = self.finish_what_is_under_way();
+        self.under_way = None;
         self.journal.discard_what_is_in_doubt().map_err(|error| file::row_trouble(&self.path, error))?;
         let (db, found) = load(&self.path)?;
-        if found.header.epoch != self.header.epoch {
+        if found.header.epoch != self.epoch {
             return Err(self.be_replaced());
         }
         // After a failed sync the log may look written and not be. Writing it into the file makes it so.
@@ -151,17 +248,26 @@ impl Disk for SqliteDisk {
             return Err(self.be_replaced());
         };
         let clock = header.clock;
-        (self.db, self.header, self.trim) = (db, header, None);
+        (*lock(&self.tables), self.trim) = (Tables { db, header }, None);
         Ok(Loaded { resident: found.into_resident(), clock })
     }
 
     fn end(&mut self, clock: StoreTime) -> Result<()> {
         debug_assert!(self.lock.is_last(), "an exclusive store is alone");
         self.place.check()?;
-        let (path, old) = (&self.path, self.header.epoch);
-        let ended = epoch::renew(path, Some(old), |epoch| {
-            let header = Header { epoch, clock, in_use: false, ..self.header.clone() };
-            self.end_use(&header).map_err(|error| file::trouble(path, &error))
+        let finished = self.finish_what_is_under_way();
+        let trouble = |error| file::row_trouble(&self.path, error);
+        if !finished.map_err(trouble)? {
+            return Err(self.be_replaced());
+        }
+        let last = Entry { contents: vec![self.journal.take_contents()], trim: self.trim, journal: 0 };
+        let ended = epoch::renew(&self.path, Some(self.epoch), |epoch| {
+            let mut tables = lock(&self.tables);
+            let entered = tables.enter(&last, |header| Header { epoch, clock, in_use: false, ..header });
+            if !entered.map_err(trouble)? {
+                return Ok(None);
+            }
+            file::end_orderly(&tables.db).map(Some).map_err(|error| file::trouble(&self.path, &error))
         })?;
         if ended.is_none() {
             return Err(self.be_replaced());
@@ -246,6 +352,7 @@ fn put<T: Clone>(values: &mut BTreeMap<Key, T>, key: &Key, value: Option<&T>) {
 /// What the file holds, every row of it checked.
 fn load(path: &Path) -> Result<(Connection, Found)> {
     let db = file::connect(path)?;
+    db.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(|error| file::trouble(path, &error))?;
     let found = load_rows(path, &db).map_err(|error| file::row_trouble(path, error))?;
     Ok((db, found))
 }
@@ -269,10 +376,7 @@ pub(super) fn load_rows(path: &Path, db: &Connection) -> RowResult<Found> {
 }
 
 /// All slots, none of them missing.
-pub(super) fn load_slots(
-    db: &Connection,
-    header: &Header,
-) -> RowResult<Vec<(Key, Slot)>> {
+pub(super) fn load_slots(db: &Connection, header: &Header) -> RowResult<Vec<(Key, Slot)>> {
     let mut sums = 0_u64;
     let slots = rows::all(db, "slot", rows::SLOT_COLUMNS, "key", |row| {
         let (key, slot) = rows::slot_from(row)?;
@@ -406,16 +510,36 @@ mod tests {
             }
         }
 
-        fn commit(&mut self, staged: crate::resident::Staged, trim: Option<Trim>) -> Result<(), Failure> {
-            let journal = self.disk.header.journal;
+        fn commit(&mut self, staged: Staged, trim: Option<Trim>) -> Result<(), Failure> {
+            let first = |disk: &SqliteDisk| lock(&disk.tables).header.journal;
+            let journal = first(&self.disk);
             self.disk.commit(&Batch { staged: &staged, trim })?;
             self.resident.commit(staged);
-            self.written_out += usize::from(self.disk.header.journal != journal);
+            // A copy of a file that is being written would be of no moment.
+            self.disk.finish_what_is_under_way().unwrap();
+            self.written_out += usize::from(first(&self.disk) != journal);
             Ok(())
         }
 
         fn position(&self) -> Position {
             self.resident.counters.position
+        }
+
+        /// Another program that writes the tables, so that nobody else can. The wait for it is over at once.
+        fn other_program(&self) -> Connection {
+            lock(&self.disk.tables).db.busy_timeout(Duration::ZERO).unwrap();
+            let other = Connection::open(self.folder.path().join(FILE)).unwrap();
+            other.execute_batch("BEGIN IMMEDIATE").unwrap();
+            other
+        }
+
+        /// Commits an acquire, whatever becomes of what is written into the tables meanwhile.
+        fn ask_meanwhile(&mut self, number: u64) {
+            let mut staged = self.resident.stage(self.now);
+            let command = Command::Acquire(bid(number, 10));
+            self.resident.decide(&mut staged, &key(number), &command, &Limits::default());
+            self.disk.commit(&Batch { staged: &staged, trim: None }).ok().unwrap();
+            self.resident.commit(staged);
         }
 
         /// What a machine that lost power now would find.
@@ -476,7 +600,7 @@ mod tests {
     }
 
     fn open_store(folder: &Path, mode: Mode) -> Embedded {
-        let clock = std::sync::Arc::new(ManualClock::default());
+        let clock = Arc::new(ManualClock::default());
         Embedded::options().mode(mode).clock(clock).open(folder.join(FILE)).unwrap()
     }
 
@@ -543,7 +667,11 @@ mod tests {
         let written_out = desk.written_out;
         desk.ask(&key(20), &Command::Acquire(bid(20, 10))).ok().unwrap();
         let after = desk.journal();
-        assert_eq!((desk.tables() == tables, desk.written_out), (true, written_out), "it went into the journal");
+        assert_eq!(
+            (desk.tables() == tables, desk.written_out),
+            (true, written_out),
+            "it went into the journal"
+        );
         let changed: Vec<usize> = (0..after.len()).filter(|at| before.get(*at) != after.get(*at)).collect();
         let (first, last) = (*changed.first().unwrap(), *changed.last().unwrap());
         for torn in first..=last {
@@ -561,21 +689,25 @@ mod tests {
     #[test]
     fn tables_and_journal_agree_at_every_moment_of_a_write_into_the_tables() {
         let mut desk = Desk::new();
-        let mut seen = 0;
-        for number in 0..100 {
+        let mut seen = [0, 0];
+        for number in 0..200 {
             let (tables, journal, written_out) = (desk.tables(), desk.journal(), desk.written_out);
-            desk.ask(&key(number), &Command::Acquire(bid(number, 100))).ok().unwrap();
+            let is_long = number % 29 == 0;
+            let note = if is_long { 3_900 } else { 100 };
+            desk.ask(&key(number), &Command::Acquire(bid(number, note))).ok().unwrap();
             if desk.written_out == written_out {
                 continue;
             }
-            seen += 1;
+            seen[usize::from(is_long)] += 1;
             let before = usize::try_from(number).unwrap();
-            assert_eq!(found_in(&put(&tables, &desk.journal())).unwrap(), before, "only the mark");
+            // The record of a long one is not in the journal: there is nothing but the mark.
+            let in_journal = before + usize::from(!is_long);
+            assert_eq!(found_in(&put(&tables, &desk.journal())).unwrap(), in_journal);
             assert_eq!(found_in(&put(&desk.tables(), &desk.journal())).unwrap(), before + 1);
             let error = found_in(&put(&desk.tables(), &journal)).unwrap_err();
             assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
         }
-        assert!(seen > 5, "{seen}");
+        assert!(seen.iter().all(|seen| *seen > 5), "{seen:?}");
     }
 
     /// A sync that fails leaves a record of unknown fate. Its callers were told of the failure, so it does not come back.
@@ -629,16 +761,68 @@ mod tests {
         desk.ask(&key(0), &Command::Acquire(bid(0, 10))).ok().unwrap();
         let mut staged = desk.resident.stage(desk.now);
         desk.resident.decide(&mut staged, &key(1), &Command::Acquire(bid(1, 3_900)), &Limits::default());
-        let SqliteDisk { db, journal, header, .. } = &mut desk.disk;
-        let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate).unwrap();
-        assert!(!journal.append(&staged).unwrap(), "it is too long");
-        journal.write_out(&transaction, &mut header.clone(), &staged).unwrap();
-        drop(transaction);
+        let other = desk.other_program();
+        let failure = desk.disk.commit(&Batch { staged: &staged, trim: None }).err().unwrap();
+        assert!(failure.undone, "{}", failure.error);
+        drop(other);
         for number in 2..10 {
             desk.ask(&key(number), &Command::Acquire(bid(number, 10))).ok().unwrap();
             let found = desk.crashed();
             desk.assert_found(&open_store(found.path(), Mode::Exclusive));
         }
+    }
+
+    /// While what a full region holds is not in the tables yet, the journal is all that has it: two regions of it.
+    #[test]
+    fn commits_go_on_while_the_tables_are_written_and_are_found_after_a_crash() {
+        let mut desk = Desk::new();
+        desk.acquire_and_release(30);
+        let other = desk.other_program();
+        let (before, mut number) = (desk.tables(), 1_000);
+        while desk.disk.under_way.is_none() {
+            desk.ask_meanwhile(number);
+            number += 1;
+        }
+        for _ in 0..5 {
+            desk.ask_meanwhile(number);
+            number += 1;
+        }
+        assert_eq!(desk.tables(), before, "nothing has come into the tables");
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            desk.assert_found(&open_store(desk.crashed().path(), mode));
+        }
+        drop(other);
+        assert!(desk.disk.finish_what_is_under_way().unwrap());
+        assert!(desk.tables() != before);
+        desk.assert_found(&open_store(desk.crashed().path(), Mode::Exclusive));
+    }
+
+    /// Nothing can be written into the tables, and the journal is full: commits fail, and nothing that was acknowledged is lost.
+    #[test]
+    fn a_journal_that_cannot_be_written_into_the_tables_takes_no_more_until_it_can() {
+        let mut desk = Desk::new();
+        desk.acquire_and_release(30);
+        let other = desk.other_program();
+        let refused = (1_000..2_000).find(|number| {
+            let mut staged = desk.resident.stage(desk.now);
+            desk.resident.decide(
+                &mut staged,
+                &key(*number),
+                &Command::Acquire(bid(*number, 10)),
+                &Limits::default(),
+            );
+            let failure = desk.disk.commit(&Batch { staged: &staged, trim: None }).err();
+            if failure.is_none() {
+                desk.resident.commit(staged);
+            }
+            failure.is_some_and(|failure| failure.undone)
+        });
+        let refused = refused.unwrap();
+        assert!(refused > 1_010, "{refused}");
+        desk.assert_found(&open_store(desk.crashed().path(), Mode::Exclusive));
+        drop(other);
+        desk.ask(&key(refused), &Command::Acquire(bid(refused, 10))).ok().unwrap();
+        desk.assert_found(&open_store(desk.crashed().path(), Mode::Exclusive));
     }
 
     /// Old events and endings go when the journal is written into the tables, as many as were to go by then.

@@ -1,9 +1,9 @@
 //! The journal of the exclusive store: rows that are durable, and not in their tables yet.
 //!
 //! A commit of a few commands changes as many pages as it has rows, all over the file, and every page goes into SQLite's log
-//! whole. So it is appended to the journal, a [file](super::journal_file) of its own, with one write and one sync. Once the journal
-//! is full, the commit writes all of it into the tables, and the journal goes on at another place in its file: a slot that
-//! changed many times is written once, and all events go into one row as they are, a [`Pack`], and so do all endings.
+//! whole. So it is appended to the journal, a [file](super::journal_file) of its own, with one write and one sync. Once a region of
+//! the file is full, the journal goes on in another one, and meanwhile a thread writes what is in the first into the tables: a slot
+//! that changed many times is written once, and all events go into one row as they are, a [`Pack`], and so do all endings.
 //!
 //! ```text
 //!   file      record 32 │ record 33 │ … │ record 41 │ what was there before │ record 7 │ … │ record 31 │ what was there before
@@ -33,10 +33,10 @@ use crate::writer::Trim;
 
 /// How long a region of the journal of a busy store is. A longer one is written into the tables less often, and holds up the
 /// commit for longer that does so. Tests fill it within a few commands.
-const LENGTH: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
+const LENGTH: usize = if cfg!(test) { 4 * 1024 } else { 1024 * 1024 };
 
 /// How long it is at first: a program that asks for one lease is not to write more than that.
-const FIRST_LENGTH: usize = LENGTH / 16;
+const FIRST_LENGTH: usize = if cfg!(test) { 256 } else { 16 * 1024 };
 
 /// Regions begin at multiples of this.
 const STEP: usize = FIRST_LENGTH;
@@ -59,7 +59,7 @@ pub(super) struct Journal {
     file: JournalFile,
     /// The epoch of the store.
     epoch: u64,
-    pub(super) contents: Contents,
+    contents: Contents,
     region: Region,
     /// How long the first record of a region is that was written last.
     mark_length: usize,
@@ -71,6 +71,15 @@ pub(super) struct Journal {
     record: Record,
     /// Whether it is unknown how much of that record is in the file.
     in_doubt: bool,
+}
+
+/// Where there is room for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    Here,
+    InTheNextRegion,
+    /// It is too long: its changes go into the tables.
+    Nowhere,
 }
 
 /// A part of the file with records next to each other.
@@ -120,7 +129,17 @@ impl Journal {
     /// A journal in this file, for the opening with this epoch. It has to be begun.
     pub(super) fn new(file: JournalFile, epoch: u64) -> Self {
         let (contents, region, record) = (Contents::default(), Region::FIRST, Record::default());
-        Self { file, epoch, contents, region, mark_length: 0, at: 0, next: FIRST_RECORD, record, in_doubt: false }
+        Self {
+            file,
+            epoch,
+            contents,
+            region,
+            mark_length: 0,
+            at: 0,
+            next: FIRST_RECORD,
+            record,
+            in_doubt: false,
+        }
     }
 
     /// Begins anew, now that the tables have everything. The caller writes into the header that the journal begins with
@@ -151,20 +170,42 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends changes, if there is room for them and they are not too many. Then they are durable.
-    pub(super) fn append(&mut self, staged: &Staged) -> RowResult<bool> {
+    /// Makes these changes the next record, and answers where it fits.
+    pub(super) fn prepare(&mut self, staged: &Staged) -> RowResult<Fit> {
         self.record.make(self.epoch, self.next, staged)?;
-        let length = self.record.bytes().len();
-        let has_room = length <= LONGEST && self.at + length <= self.region.end();
-        if has_room {
-            self.in_doubt = true;
-            self.file.write(self.at as u64, self.record.bytes())?;
-            self.in_doubt = false;
-            self.at += length;
-            self.next += 1;
-            self.contents.add(staged, &self.record);
-        }
-        Ok(has_room)
+        let (length, next) = (self.record.bytes().len(), self.region.next());
+        Ok(if length > LONGEST {
+            Fit::Nowhere
+        } else if self.at + length <= self.region.end() {
+            Fit::Here
+        } else if 2 * length <= next.length {
+            Fit::InTheNextRegion
+        } else {
+            Fit::Nowhere
+        })
+    }
+
+    /// Appends the record that was prepared, for which there is room. Then it is durable.
+    pub(super) fn append(&mut self, staged: &Staged) -> RowResult<()> {
+        self.in_doubt = true;
+        self.file.write(self.at as u64, self.record.bytes())?;
+        self.in_doubt = false;
+        self.at += self.record.bytes().len();
+        self.next += 1;
+        self.contents.add(staged, &self.record);
+        Ok(())
+    }
+
+    /// Goes on in the next region, and answers what was in this one: it is to be written into the tables, with the number of the
+    /// record from which on the journal is needed then. Everything before this region is in the tables.
+    pub(super) fn turn_over(&mut self, staged: &Staged) -> RowResult<(Contents, u64)> {
+        let (region, first) = (self.region.next(), self.next);
+        self.mark(region)?;
+        self.go_on_in(region);
+        let contents = self.take_contents();
+        // It has another number now.
+        self.record.make(self.epoch, self.next, staged)?;
+        Ok((contents, first))
     }
 
     /// Leaves a record as a failed sync does.
@@ -184,45 +225,57 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes everything into the tables, also the changes for which there was no room, and says in the header where the journal
-    /// goes on. The caller writes the header, and [`Journal::accept_all`] follows the commit.
-    pub(super) fn write_out(&mut self, db: &Connection, header: &mut Header, staged: &Staged) -> RowResult<()> {
-        self.contents.write(db, header)?;
-        let mut newest = Contents { ended: self.contents.ended, ..Contents::default() };
-        newest.add(staged, &self.record);
-        newest.write(db, header)?;
-        self.mark(self.region.next())?;
-        header.journal = self.next;
-        Ok(())
+    /// The changes for which there was no room, as contents of their own that follow the journal's.
+    pub(super) fn beyond(&self, staged: &Staged) -> Contents {
+        let mut contents = Contents { ended: self.contents.ended, ..Contents::default() };
+        contents.add(staged, &self.record);
+        contents
     }
 
-    /// What was written out last is committed.
-    pub(super) fn accept_all(&mut self, staged: &Staged) {
+    /// Writes where the journal goes on once everything is in the tables, and answers the number of its first record.
+    /// [`Journal::accept_all`] follows when it is.
+    pub(super) fn mark_next(&mut self) -> RowResult<u64> {
+        self.mark(self.region.next())?;
+        Ok(self.next)
+    }
+
+    /// Takes out what it holds, for a while.
+    pub(super) fn take_contents(&mut self) -> Contents {
+        let anew = Contents { ended: self.contents.ended, ..Contents::default() };
+        std::mem::replace(&mut self.contents, anew)
+    }
+
+    /// Takes back what was not written into the tables.
+    pub(super) fn put_back(&mut self, contents: Contents) {
+        self.contents = contents;
+    }
+
+    /// Everything is in the tables, as many new endings among it.
+    pub(super) fn accept_all(&mut self, ended: usize) {
         self.go_on_in(self.region.next());
         self.record.shrink_to(LENGTH);
-        let ended = self.contents.ended + staged.endings.len() as u64;
-        self.contents = Contents { ended, ..Contents::default() };
+        self.contents = Contents { ended: self.contents.ended + ended as u64, ..Contents::default() };
     }
 
     /// Removes its file: what was in it is in the tables by now, and the header says so.
     pub(super) fn remove(&self) {
         self.file.remove();
     }
+}
 
-    /// Deletes what is not kept any more, once all else is in the tables. A pack goes when all of it does.
-    pub(super) fn delete_old(&self, db: &Connection, trim: Trim, newly_ended: usize) -> rusqlite::Result<()> {
-        let ended = self.contents.ended + newly_ended as u64;
-        let endings_up_to = ended.saturating_sub(trim.endings_kept as u64);
-        for (sql, last) in [
-            ("DELETE FROM event WHERE position <= ?1", trim.events_up_to.0),
-            ("DELETE FROM event_pack WHERE last <= ?1", trim.events_up_to.0),
-            ("DELETE FROM ending WHERE id <= ?1", endings_up_to),
-            ("DELETE FROM ending_pack WHERE last <= ?1", endings_up_to),
-        ] {
-            db.prepare_cached(sql)?.execute([last.cast_signed()])?;
-        }
-        Ok(())
+/// Deletes what is not kept any more, once the tables have the ending with number `ended` and all before. A pack goes when all of it
+/// does.
+pub(super) fn delete_old(db: &Connection, trim: Trim, ended: u64) -> rusqlite::Result<()> {
+    let endings_up_to = ended.saturating_sub(trim.endings_kept as u64);
+    for (sql, last) in [
+        ("DELETE FROM event WHERE position <= ?1", trim.events_up_to.0),
+        ("DELETE FROM event_pack WHERE last <= ?1", trim.events_up_to.0),
+        ("DELETE FROM ending WHERE id <= ?1", endings_up_to),
+        ("DELETE FROM ending_pack WHERE last <= ?1", endings_up_to),
+    ] {
+        db.prepare_cached(sql)?.execute([last.cast_signed()])?;
     }
+    Ok(())
 }
 
 // --- reading ---
@@ -336,7 +389,8 @@ impl Recorded {
 
     /// Where the region begins whose first record has this number.
     fn region_of(&self, epoch: Option<u64>, number: u64) -> Option<usize> {
-        let is_it = |at: &usize| self.bytes.get(*at..).and_then(|rest| checked(rest, epoch, number)).is_some();
+        let is_it =
+            |at: &usize| self.bytes.get(*at..).and_then(|rest| checked(rest, epoch, number)).is_some();
         (0..self.bytes.len()).step_by(STEP).find(is_it)
     }
 
@@ -355,7 +409,11 @@ impl Recorded {
 
 /// As much of the journal of a damaged store as can be read, and what was wrong with it. Without a header it may begin with any record,
 /// in any epoch that is recorded for the store.
-pub(super) fn salvage(store: &Path, db: &Connection, header: Option<&Header>) -> (Contents, Option<RowError>) {
+pub(super) fn salvage(
+    store: &Path,
+    db: &Connection,
+    header: Option<&Header>,
+) -> (Contents, Option<RowError>) {
     let mut contents = Contents::default();
     if header.is_some_and(|header| header.journal == 0) {
         return (contents, None);

@@ -47,7 +47,8 @@ const STORE_WITHOUT_JOURNAL: &str = "CREATE TABLE store (
 )";
 
 /// How a file of schema 4 describes its journal.
-const JOURNAL_ROW: &str = "CREATE TABLE journal (id INTEGER PRIMARY KEY CHECK (id = 1), records BLOB NOT NULL)";
+const JOURNAL_ROW: &str =
+    "CREATE TABLE journal (id INTEGER PRIMARY KEY CHECK (id = 1), records BLOB NOT NULL)";
 
 /// Whether a file has its journal in a row of its own.
 pub(super) fn has_journal_row(db: &Connection) -> rusqlite::Result<bool> {

@@ -246,8 +246,9 @@ pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repai
         return Err(file::damaged(backup, problem));
     }
     // The file that is replaced may know of later fences than the backup does, if it can still be read.
-    let replaced =
-        file::connect_read_only(path).map(|(db, schema)| salvage(path, &db, schema).last_fence()).unwrap_or(0);
+    let replaced = file::connect_read_only(path)
+        .map(|(db, schema)| salvage(path, &db, schema).last_fence())
+        .unwrap_or(0);
     replace(path, &from, from.last_fence().max(replaced), "before-restore")
 }
 
