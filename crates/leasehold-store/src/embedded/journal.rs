@@ -280,7 +280,7 @@ pub(super) fn delete_old(db: &Connection, trim: Trim, ended: u64) -> rusqlite::R
 
 // --- reading ---
 
-/// How often a file is read again because another process has written its journal into the tables meanwhile.
+/// How often a file is read again because another process writes it meanwhile.
 const ATTEMPTS: u32 = 100;
 
 /// A snapshot of the tables, its header, and what the journal has beyond them. This works beside the process that writes them.
@@ -288,32 +288,46 @@ pub(super) fn snapshot<'a>(
     store: &Path,
     db: &'a Connection,
 ) -> RowResult<(Transaction<'a>, Header, Contents)> {
-    let mut missing = None;
     for _ in 0..ATTEMPTS {
-        let before = rows::read_header(db)?;
-        let recorded = match Recorded::read(store, db, &before) {
-            Err(RowError::Bad(what)) => {
-                // Or the other process has just ended.
-                missing = Some(RowError::Bad(what));
-                Recorded::default()
-            }
-            read => read?,
-        };
+        let (before, recorded) = read_whole(store, db)?;
         let snapshot = db.unchecked_transaction()?;
         let header = rows::read_header(&snapshot)?;
-        if (header.epoch, header.journal) == (before.epoch, before.journal) {
-            missing.map_or(Ok(()), Err)?;
+        if header.goes_with(&before) {
             let contents = recorded.contents(&snapshot, &header)?;
             return Ok((snapshot, header, contents));
         }
-        missing = None;
     }
-    let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
-    Err(rusqlite::Error::SqliteFailure(busy, None).into())
+    Err(busy())
+}
+
+/// The header, and a journal that goes with it. A journal that another process writes meanwhile may be read half in its older state: damage is what is
+/// found twice in a row.
+pub(super) fn read_whole(store: &Path, db: &Connection) -> RowResult<(Header, Recorded)> {
+    let mut damage = None;
+    for _ in 0..ATTEMPTS {
+        let header = rows::read_header(db)?;
+        let (recorded, error) = match Recorded::read(store, db, &header) {
+            Ok(recorded) => match recorded.contents(db, &header) {
+                Ok(_) => return Ok((header, recorded)),
+                Err(error) => (Some(recorded), error),
+            },
+            Err(error) => (None, error),
+        };
+        let seen = Some((header, recorded));
+        if !matches!(error, RowError::Bad(_)) || damage == seen {
+            return Err(error);
+        }
+        damage = seen;
+    }
+    Err(busy())
+}
+
+fn busy() -> RowError {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None).into()
 }
 
 /// What the journal of a file holds, whole records and remains of others.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 pub(super) struct Recorded {
     bytes: Vec<u8>,
     /// Whether it is that of a file of schema 4, which has it in a row of its own.

@@ -94,6 +94,11 @@ pub(super) struct Header {
 }
 
 impl Header {
+    /// Whether a journal that goes with the other header goes with this one.
+    pub(super) fn goes_with(&self, other: &Self) -> bool {
+        (self.epoch, self.journal) == (other.epoch, other.journal)
+    }
+
     fn sum(&self) -> u32 {
         let sum = Sum::new()
             .number(self.counters.last_fence)

@@ -182,8 +182,7 @@ fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<
 /// Answers whether the copy and what was read of the journal are of the same moment.
 fn copy_once(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<bool> {
     let wrong = |error| file::row_trouble(path, error);
-    let header = rows::read_header(db).map_err(wrong)?;
-    let recorded = Recorded::read(path, db, &header);
+    let (header, recorded) = journal::read_whole(path, db).map_err(wrong)?;
     let trouble = |error: rusqlite::Error| file::trouble(draft, &error);
     // One statement, one snapshot; and the copy has no unused pages.
     db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
@@ -192,11 +191,10 @@ fn copy_once(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<
     copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
     // What is wrong in the copy is wrong in the file.
     let copied = rows::read_header(&copy).map_err(wrong)?;
-    if (copied.epoch, copied.journal) != (header.epoch, header.journal) {
+    if !copied.goes_with(&header) {
         return Ok(false);
     }
-    recorded.and_then(|recorded| make_a_copy(&copy, copied, &recorded, schema)).map_err(wrong)?;
-    Ok(true)
+    make_a_copy(&copy, copied, &recorded, schema).map(|()| true).map_err(wrong)
 }
 
 /// Makes the file a closed one: nobody uses it, its journal is in its tables, and it has an epoch that is recorded nowhere.
