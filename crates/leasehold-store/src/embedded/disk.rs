@@ -15,7 +15,7 @@ use super::journal::{self, Contents, FIRST_RECORD, Fit, Journal};
 use super::journal_file::JournalFile;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError, RowResult};
-use super::{epoch, file};
+use super::{Mode, epoch, file};
 use crate::changes::Ending;
 use crate::clock::Clock;
 use crate::resident::{Counters, Resident, Staged};
@@ -65,8 +65,14 @@ impl Tables {
     /// Makes an entry, with a last change of the header; answers whether the file was still that of this process.
     fn enter(&mut self, entry: &Entry, change: impl FnOnce(Header) -> Header) -> RowResult<bool> {
         let transaction = Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
-        if rows::read_epoch(&transaction)? != self.header.epoch {
+        let found = rows::read_header(&transaction)?;
+        if found.epoch != self.header.epoch {
             return Ok(false);
+        }
+        if entry.journal != 0 && found.journal == entry.journal {
+            // An attempt that seemed to fail has come through.
+            self.header = found;
+            return Ok(true);
         }
         let mut header = self.header.clone();
         entry.contents.iter().try_for_each(|contents| contents.write(&transaction, &mut header))?;
@@ -114,7 +120,7 @@ impl SqliteDisk {
                 under_way: None,
                 trim: None,
                 lock,
-                place: file::Place::of(path),
+                place: file::Place::of(path, Mode::Exclusive),
                 replaced: false,
             };
             return Ok((disk, Loaded { resident, clock }));
@@ -298,6 +304,7 @@ fn begin_journal(db: &Connection, header: Header, journal: &mut Journal) -> RowR
     let header = Header { journal: FIRST_RECORD, ..header };
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
+    file::begin_new_log(db)?;
     Ok(Some(header))
 }
 
@@ -451,10 +458,16 @@ fn begin_use(
     epoch::move_ahead(&transaction, &mut header, is_copy)?;
     rows::write_header(&transaction, &header)?;
     transaction.commit()?;
-    let file = file.map_or_else(|| JournalFile::make(path), Ok)?;
+    let file = match file {
+        Some(other) if is_copy && found.header.journal == 0 => {
+            other.set_aside()?;
+            JournalFile::make(path)?
+        }
+        Some(file) => file,
+        None => JournalFile::make(path)?,
+    };
     let mut journal = Journal::new(file, epoch);
     let begun = begin_journal(db, header, &mut journal)?;
-    file::checkpoint(db)?;
     Ok(begun.map(|header| (header, journal)))
 }
 
@@ -708,6 +721,69 @@ mod tests {
             assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
         }
         assert!(seen.iter().all(|seen| *seen > 5), "{seen:?}");
+    }
+
+    /// A long commit is in the tables alone. When SQLite's log lost it to a flipped bit, as a log may lose its last commit, the records
+    /// after it were once read as if it had never been.
+    #[test]
+    fn a_journal_is_not_read_over_a_commit_that_the_tables_have_lost() {
+        let mut desk = Desk::new();
+        for number in 0..3 {
+            desk.ask(&key(number), &Command::Acquire(bid(number, 10))).ok().unwrap();
+        }
+        let before = desk.tables();
+        desk.ask(&key(3), &Command::Acquire(bid(3, 3_900))).ok().unwrap();
+        assert_eq!(found_in(&put(&before, &desk.journal())).unwrap(), 3, "nobody has an answer yet");
+        desk.ask(&key(4), &Command::Acquire(bid(4, 10))).ok().unwrap();
+        assert_eq!(found_in(&desk.crashed()).unwrap(), 5);
+        let error = found_in(&put(&before, &desk.journal())).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
+    }
+
+    /// The mark of a write into the tables that failed once stood in for a record that damage had made unreadable.
+    #[test]
+    fn what_a_failed_write_into_the_tables_leaves_hides_no_damage() {
+        let mut desk = Desk::new();
+        desk.ask(&key(0), &Command::Acquire(bid(0, 10))).ok().unwrap();
+        let mut staged = desk.resident.stage(desk.now);
+        desk.resident.decide(&mut staged, &key(1), &Command::Acquire(bid(1, 3_900)), &Limits::default());
+        let other = desk.other_program();
+        assert!(desk.disk.commit(&Batch { staged: &staged, trim: None }).is_err());
+        drop(other);
+        let bid = Bid { meta: Meta::default(), ..bid(2, 0) };
+        let before = desk.journal();
+        desk.ask(&key(2), &Command::Acquire(bid.clone())).ok().unwrap();
+        let first_changed = before.iter().zip(desk.journal()).position(|(old, new)| *old != new).unwrap();
+        desk.ask(&key(2), &release(bid.lease_id)).ok().unwrap();
+        let mut journal = desk.journal();
+        assert!(found_in(&put(&desk.tables(), &journal)).is_ok());
+        journal[first_changed + 40] ^= 1;
+        let error = found_in(&put(&desk.tables(), &journal)).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error:?}");
+    }
+
+    /// What damage leaves of the store's own row does not say how much of the journal is in the tables. An older part of it was once
+    /// put over newer rows.
+    #[test]
+    fn a_repair_without_the_header_puts_nothing_older_over_what_the_tables_have() {
+        for goes_on in [false, true] {
+            let mut desk = Desk::new();
+            desk.acquire_and_release(3);
+            desk.ask(&key(0), &Command::Acquire(bid(10, 3_900))).ok().unwrap();
+            if goes_on {
+                desk.ask(&key(1), &Command::Acquire(bid(11, 10))).ok().unwrap();
+            }
+            let found = desk.crashed();
+            let path = found.path().join(FILE);
+            Connection::open(&path).unwrap().execute("UPDATE store SET sum = 0", []).unwrap();
+            assert!(load(&path).is_err());
+            let repaired = embedded::repair(&path, false).unwrap();
+            assert_eq!(repaired.leases, 1 + usize::from(goes_on), "{:?}", repaired.lost);
+            let page = embedded::peek(&path, &Range::all()).unwrap();
+            let lease_ids: Vec<LeaseId> =
+                page.slots.iter().map(|(_, slot)| slot.lease.as_ref().unwrap().lease_id).collect();
+            assert_eq!(lease_ids.first(), Some(&bid(10, 0).lease_id));
+        }
     }
 
     /// A sync that fails leaves a record of unknown fate. Its callers were told of the failure, so it does not come back.

@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::rows::{self, Header, RowError};
-use super::{journal, journal_file, migrate, process};
+use super::{Mode, journal, journal_file, migrate, process};
 use crate::clock::unix_millis;
 use crate::resident::Counters;
 use crate::{Error, Result, Retry};
@@ -84,27 +84,28 @@ pub(super) fn missing(path: &Path) -> Error {
 pub(super) struct Place {
     path: PathBuf,
     #[cfg(unix)]
-    opened: Vec<(PathBuf, (u64, u64))>,
+    opened: Vec<(PathBuf, Option<(u64, u64)>)>,
 }
 
 impl Place {
-    /// The files that are there now.
+    /// The files that are there now. Only a store that one process has alone has a journal.
     #[cfg(unix)]
-    pub(super) fn of(path: &Path) -> Self {
-        let files = [path.to_owned(), beside(path, "-wal"), journal_file::path_of(path)];
-        let there = |file: PathBuf| identity_at(&file).map(|identity| (file, identity));
-        Self { path: path.to_owned(), opened: files.into_iter().filter_map(there).collect() }
+    pub(super) fn of(path: &Path, mode: Mode) -> Self {
+        let journal = (mode == Mode::Exclusive).then(|| journal_file::path_of(path));
+        let files = [path.to_owned(), beside(path, "-wal")].into_iter().chain(journal);
+        let opened = files.map(|file| (file.clone(), identity_at(&file))).collect();
+        Self { path: path.to_owned(), opened }
     }
 
     #[cfg(not(unix))]
-    pub(super) fn of(path: &Path) -> Self {
+    pub(super) fn of(path: &Path, _: Mode) -> Self {
         Self { path: path.to_owned() }
     }
 
     /// Refuses to go on if other files, or none, have the names of those that were opened.
     pub(super) fn check(&self) -> Result<()> {
         #[cfg(unix)]
-        if self.opened.iter().any(|(file, opened)| identity_at(file) != Some(*opened)) {
+        if self.opened.iter().any(|(file, opened)| opened.is_none() || identity_at(file) != *opened) {
             let what = format!(
                 "{}, its log or its journal was deleted or replaced while it was open. Move it back, or start this program again; \
                  without the file it begins with an empty store, or with the backup that you put there",
@@ -119,14 +120,14 @@ impl Place {
 /// The device and the number of a file. Its times are not asked for: Linux then gives the next write a finer time, which is one
 /// more block to sync with every commit.
 #[cfg(target_os = "linux")]
-fn identity_at(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn identity_at(path: &Path) -> Option<(u64, u64)> {
     use rustix::fs::{AtFlags, CWD, StatxFlags};
     let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::INO).ok()?;
     Some((rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
-fn identity_at(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn identity_at(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
@@ -148,6 +149,10 @@ pub(super) fn create_if_missing(path: &Path) -> Result<()> {
     }
     if !log_is_gone(path) {
         let what = "it is gone, while its write-ahead log (the file ending in -wal) is still there";
+        return Err(damaged(path, what));
+    }
+    if fs::metadata(journal_file::path_of(path)).is_ok_and(|journal| journal.len() > 0) {
+        let what = "it is gone, while its journal (the file ending in .journal) is still there";
         return Err(damaged(path, what));
     }
     // Fences begin at the wall clock's milliseconds: even when the file is deleted, they go on growing.
@@ -345,6 +350,16 @@ pub(super) fn checkpoint(db: &Connection) -> rusqlite::Result<()> {
     db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
 }
 
+/// Begins a new log with a commit that changes nothing. A log is read up to its first frame that is damaged, and its last commit may
+/// always be a torn one: this one is no loss.
+pub(super) fn begin_new_log(db: &Connection) -> rusqlite::Result<()> {
+    checkpoint(db)?;
+    // SQLite would not write a row that is replaced by the same one.
+    db.execute_batch(
+        "BEGIN IMMEDIATE; UPDATE store SET sum = sum + 1; UPDATE store SET sum = sum - 1; COMMIT",
+    )
+}
+
 /// Says what a file is before SQLite gets to see it: SQLite would take an empty file for a new database.
 fn recognise(path: &Path) -> Result<()> {
     let start = match beginning(path) {
@@ -418,6 +433,10 @@ pub(super) fn row_trouble(path: &Path, error: RowError) -> Error {
     match error {
         RowError::Sqlite(error) => trouble(path, &error),
         RowError::Bad(what) => damaged(path, &what),
+        RowError::Io(error) if is_full(&error) => Error::Unavailable {
+            what: format!("the disk of {} is full", path.display()),
+            retry: Retry::Unknown,
+        },
         RowError::Io(error) => Error::Unavailable {
             what: format!("the journal of {} cannot be read or written: {error}", path.display()),
             retry: Retry::Unknown,
@@ -428,6 +447,10 @@ pub(super) fn row_trouble(path: &Path, error: RowError) -> Error {
             fix: "stop one of the two programs, and start this one again".to_owned(),
         },
     }
+}
+
+pub(super) fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 /// Whether the file holds something that was never written: SQLite says so itself, a value is of another kind than it

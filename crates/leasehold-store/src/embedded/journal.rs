@@ -73,6 +73,15 @@ pub(super) struct Journal {
     in_doubt: bool,
 }
 
+/// What the first record of a region says of those before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// They are followed by this one.
+    Continues,
+    /// They are in the tables, along with something that is not in the journal.
+    Begins,
+}
+
 /// Where there is room for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
@@ -148,7 +157,7 @@ impl Journal {
         self.contents = Contents { ended: last_ending(db)?, ..Contents::default() };
         self.file.wipe(Region::FIRST.length as u64)?;
         self.next = FIRST_RECORD;
-        self.mark(Region::FIRST)?;
+        self.mark(Region::FIRST, Mark::Begins)?;
         self.go_on_in(Region::FIRST);
         Ok(())
     }
@@ -160,13 +169,13 @@ impl Journal {
         self.next += 1;
     }
 
-    /// Writes the record that says that the journal goes on in this region.
-    fn mark(&mut self, region: Region) -> RowResult<()> {
+    /// Writes the record with which a region begins.
+    fn mark(&mut self, region: Region, mark: Mark) -> RowResult<()> {
         self.file.lengthen(region.end() as u64)?;
-        let mut mark = Record::default();
-        mark.make_mark(self.epoch, self.next, region.length)?;
-        self.file.write(region.start as u64, mark.bytes())?;
-        self.mark_length = mark.bytes().len();
+        let mut record = Record::default();
+        record.make_mark(self.epoch, self.next, region.length, mark == Mark::Begins)?;
+        self.file.write(region.start as u64, record.bytes())?;
+        self.mark_length = record.bytes().len();
         Ok(())
     }
 
@@ -200,7 +209,7 @@ impl Journal {
     /// record from which on the journal is needed then. Everything before this region is in the tables.
     pub(super) fn turn_over(&mut self, staged: &Staged) -> RowResult<(Contents, u64)> {
         let (region, first) = (self.region.next(), self.next);
-        self.mark(region)?;
+        self.mark(region, Mark::Continues)?;
         self.go_on_in(region);
         let contents = self.take_contents();
         // It has another number now.
@@ -235,7 +244,7 @@ impl Journal {
     /// Writes where the journal goes on once everything is in the tables, and answers the number of its first record.
     /// [`Journal::accept_all`] follows when it is.
     pub(super) fn mark_next(&mut self) -> RowResult<u64> {
-        self.mark(self.region.next())?;
+        self.mark(self.region.next(), Mark::Begins)?;
         Ok(self.next)
     }
 
@@ -375,7 +384,13 @@ impl Recorded {
             while !rest.is_empty() {
                 let row = PackedRow::take(&mut rest).ok_or_else(damaged)?;
                 match row.kind {
-                    Kind::Region => self.check_region(start, &row).ok_or_else(damaged)?,
+                    Kind::Region => {
+                        let mark = self.mark_in(start, &row).ok_or_else(damaged)?;
+                        if mark == Mark::Begins && number != first {
+                            // The tables do not have what it follows.
+                            return if self.has_later(epoch, number) { Err(damaged()) } else { Ok(()) };
+                        }
+                    }
                     _ => contents.add_row(&row)?,
                 }
             }
@@ -389,10 +404,11 @@ impl Recorded {
         if is_end { Ok(()) } else { Err(damaged()) }
     }
 
-    /// `None` if the region that begins here was cut off.
-    fn check_region(&self, start: usize, row: &PackedRow<'_>) -> Option<()> {
+    /// What the region says that begins here; `None` if it was cut off.
+    fn mark_in(&self, start: usize, row: &PackedRow<'_>) -> Option<Mark> {
         let length = usize::try_from(row.number(0)?).ok()?;
-        (start.checked_add(length)? <= self.bytes.len()).then_some(())
+        let mark = if row.number(1)? == 1 { Mark::Begins } else { Mark::Continues };
+        (start.checked_add(length)? <= self.bytes.len()).then_some(mark)
     }
 
     /// Where the record with this number begins, and its rows. It is at `at`, or the first of another region.
@@ -445,7 +461,7 @@ pub(super) fn salvage(
     };
     let firsts = epochs.into_iter().filter_map(|epoch| {
         let first = header.map(|header| header.journal);
-        Some((epoch, first.or_else(|| recorded.lowest(epoch))?))
+        Some((epoch, first.or_else(|| recorded.best_first(epoch))?))
     });
     let damage = match Vec::from_iter(firsts).first() {
         Some((epoch, first)) => recorded.replay(*epoch, *first, &mut contents).err(),
@@ -455,15 +471,23 @@ pub(super) fn salvage(
 }
 
 impl Recorded {
-    /// The lowest number with which a region begins. Records that are in the tables by now may follow: they change nothing, since all
-    /// that came after them follows too.
-    fn lowest(&self, epoch: Option<u64>) -> Option<u64> {
-        let starts = (0..self.bytes.len()).step_by(STEP).filter_map(|at| self.bytes.get(at..));
-        let numbers = starts.filter_map(|rest| {
+    /// The first record of a journal of which no header tells: the last one that begins a journal and is followed by another, or else
+    /// the first one that is left. Records that are in the tables by now may follow.
+    fn best_first(&self, epoch: Option<u64>) -> Option<u64> {
+        if self.in_a_row {
+            return number_of(&self.bytes);
+        }
+        let starts = (0..self.bytes.len()).step_by(STEP).filter_map(|at| {
+            let rest = self.bytes.get(at..)?;
             let number = number_of(rest)?;
-            checked(rest, epoch, number).map(|_| number)
+            let mut rows = checked(rest, epoch, number)?;
+            let behind = rest.get(RECORD_HEADER + rows.len()..)?;
+            let mark = self.mark_in(at, &PackedRow::take(&mut rows)?)?;
+            Some((number, mark == Mark::Begins && checked(behind, epoch, number + 1).is_some()))
         });
-        numbers.min()
+        let starts: Vec<(u64, bool)> = starts.collect();
+        let begun = starts.iter().filter(|(_, begins)| *begins).map(|(number, _)| *number).max();
+        begun.or_else(|| starts.iter().map(|(number, _)| *number).min())
     }
 }
 

@@ -7,9 +7,11 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::file;
 use super::rows::{RowError, RowResult};
+use crate::clock::unix_millis;
 
 /// The journal's file, locked.
 pub(super) struct JournalFile {
@@ -17,6 +19,10 @@ pub(super) struct JournalFile {
     file: File,
     length: u64,
 }
+
+/// How often, and how long apart, the lock is tried: the kernel may be ending the process that had it this moment.
+const ATTEMPTS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) fn path_of(store: &Path) -> PathBuf {
     file::beside(store, ".journal")
@@ -41,20 +47,26 @@ impl JournalFile {
             options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
         }
         let path = path_of(store);
-        let file = match options.open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
-        };
-        // Elsewhere a locked file cannot be read, and one that is open cannot be deleted.
-        if cfg!(unix) {
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(RowError::Replaced),
+        for _ in 0..ATTEMPTS {
+            let file = match options.open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                opened => opened?,
+            };
+            match lock(&file, &path) {
+                Ok(()) => return Ok(Some(Self { length: file.metadata()?.len(), path, file })),
                 Err(TryLockError::Error(error)) => return Err(error.into()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
             }
         }
-        let length = file.metadata()?.len();
-        Ok(Some(Self { path, file, length }))
+        Err(RowError::Replaced)
+    }
+
+    /// Gives it another name, and lets go of it.
+    pub(super) fn set_aside(self) -> io::Result<()> {
+        let name = file::beside(&self.path, &format!(".aside-{}", unix_millis()));
+        std::fs::rename(&self.path, &name)?;
+        tracing::warn!(path = %name.display(), "a journal that belongs to another file was set aside");
+        Ok(())
     }
 
     /// Drops what it holds, and gives it this length.
@@ -106,15 +118,28 @@ impl Drop for JournalFile {
     }
 }
 
+/// Locks the file, if it is the one at this path: another process may have removed it in between.
+#[cfg(unix)]
+fn lock(file: &File, path: &Path) -> Result<(), TryLockError> {
+    use std::os::unix::fs::MetadataExt;
+    file.try_lock()?;
+    let opened = file.metadata().map_err(TryLockError::Error)?;
+    let is_there = file::identity_at(path) == Some((opened.dev(), opened.ino()));
+    if is_there { Ok(()) } else { Err(TryLockError::WouldBlock) }
+}
+
+/// Elsewhere a locked file cannot be read, and one that is open cannot be deleted.
+#[cfg(not(unix))]
+fn lock(_: &File, _: &Path) -> Result<(), TryLockError> {
+    Ok(())
+}
+
 /// A file that could not be lengthened because the disk is full is as it was: that is not the same as a write of unknown fate.
 fn as_full(error: io::Error) -> RowError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-            rusqlite::Error::SqliteFailure(full, None).into()
-        }
-        _ => error.into(),
+    if !file::is_full(&error) {
+        return error.into();
     }
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None).into()
 }
 
 /// What the file holds, beside the process that writes it. It is synced first: what is shown must not change by a crash.

@@ -25,7 +25,7 @@ pub(super) enum Kind {
     NoJob,
     Ending,
     Event,
-    /// How long the region is that begins with this record.
+    /// How long the region is that begins with this record, and whether a journal begins there.
     Region,
 }
 
@@ -80,9 +80,15 @@ impl Record {
     }
 
     /// Makes it one without changes, the first of a region of this length.
-    pub(super) fn make_mark(&mut self, epoch: u64, number: u64, length: usize) -> rusqlite::Result<()> {
+    pub(super) fn make_mark(
+        &mut self,
+        epoch: u64,
+        number: u64,
+        length: usize,
+        begins: bool,
+    ) -> rusqlite::Result<()> {
         self.open();
-        self.row(Kind::Region).put(params![length as i64])?;
+        self.row(Kind::Region).put(params![length as i64, begins])?;
         self.parts = [self.bytes.len(); 3];
         self.seal(epoch, number);
         Ok(())
@@ -333,7 +339,7 @@ mod tests {
             flipped[at] ^= 1;
             assert!(checked(&flipped, Some(5), 7).is_none(), "byte {at}");
         }
-        record.make_mark(5, 8, 4_096).unwrap();
+        record.make_mark(5, 8, 4_096, true).unwrap();
         let mut rows = checked(&record.bytes, Some(5), 8).unwrap();
         assert_eq!(PackedRow::take(&mut rows).unwrap().number(0), Some(4_096));
         assert!(checked(&[0; 64], None, 0).is_none() && checked(&[], Some(5), 7).is_none());

@@ -94,9 +94,9 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Whether a journal that goes with the other header goes with this one.
+    /// Whether a journal that goes with the other header goes with this one: none was written into the tables in between.
     pub(super) fn goes_with(&self, other: &Self) -> bool {
-        (self.epoch, self.journal) == (other.epoch, other.journal)
+        (self.journal == 0 && other.journal == 0) || self == other
     }
 
     fn sum(&self) -> u32 {

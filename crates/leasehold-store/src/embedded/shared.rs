@@ -19,7 +19,7 @@ use super::journal;
 use super::journal_file::JournalFile;
 use super::mode_lock::ModeLock;
 use super::rows::{self, Header, RowError};
-use super::{disk, epoch, file};
+use super::{Mode, disk, epoch, file};
 use crate::changes::{Changes, Known};
 use crate::clock::Clock;
 use crate::{
@@ -90,7 +90,7 @@ impl Shared {
             // Into the file itself, not only its log: see `Header::in_use`.
             file::checkpoint(&db).map_err(|error| file::trouble(path, &error))?;
         }
-        let (place, path) = (file::Place::of(path), path.to_owned());
+        let (place, path) = (file::Place::of(path, Mode::Shared), path.to_owned());
         let (db, unclean) = (Mutex::new(db), AtomicBool::new(false));
         Ok(Self(Arc::new(Open { path, db, lock, place, clock, limits, epoch, unclean })))
     }
@@ -564,7 +564,7 @@ fn begin_use(
     let mut header = rows::read_header(&transaction)?;
     let was_in_use = header.in_use;
     header.in_use = true;
-    let journal = settle(path, &transaction, &mut header)?;
+    let journal = settle(path, &transaction, &mut header, alone.is_some())?;
     journal::unpack_all(&transaction)?;
     if let Some((epoch, is_copy)) = alone {
         header.epoch = epoch;
@@ -581,10 +581,16 @@ fn begin_use(
     Ok((was_in_use, header.epoch))
 }
 
-/// Writes what a process has left in its journal that had the file alone; answers that journal's file, to be removed.
-fn settle(path: &Path, db: &Connection, header: &mut Header) -> Result<Option<JournalFile>, RowError> {
+/// Writes what a process has left in its journal that had the file alone; answers that journal's file, to be removed. The process may
+/// also have left a file with nothing that is needed.
+fn settle(
+    path: &Path,
+    db: &Connection,
+    header: &mut Header,
+    is_alone: bool,
+) -> Result<Option<JournalFile>, RowError> {
     if header.journal == 0 {
-        return Ok(None);
+        return if is_alone { JournalFile::take(path) } else { Ok(None) };
     }
     let file = JournalFile::take(path)?;
     journal::Recorded::read(path, db, header)?.contents(db, header)?.write(db, header)?;

@@ -136,7 +136,7 @@ pub struct Backup {
 
 /// Copies the file as it is at this moment, beside the processes that use it, to `target`, which must not exist.
 pub fn backup(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup> {
-    let (path, target) = (path.as_ref(), target.as_ref());
+    let (path, target) = (&file::resolve(path.as_ref())?, target.as_ref());
     refuse_existing(target)?;
     log_problem(path).map_or(Ok(()), Err)?;
     let (db, schema) = file::connect_read_only(path)?;
@@ -235,7 +235,7 @@ pub struct Repaired {
 
 /// Puts a backup in the place of `path`. Every later fence is larger than any that was given out since the backup.
 pub fn restore(backup: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Repaired> {
-    let (backup, path) = (backup.as_ref(), &file::resolve(path.as_ref())?);
+    let (backup, path) = (&file::resolve(backup.as_ref())?, &file::resolve(path.as_ref())?);
     let _lock = ModeLock::take(path, Mode::Exclusive, true, |_| Ok(()))?;
     let _journal = JournalFile::take(path).map_err(|error| file::row_trouble(path, error))?;
     let (db, schema) = file::connect_read_only(backup)?;
@@ -361,8 +361,12 @@ fn add_journal(path: &Path, db: &Connection, found: &mut Salvage) {
 }
 
 fn add_contents(contents: journal::Contents, found: &mut Salvage) -> std::result::Result<(), RowError> {
-    replace_rows(&mut found.slots, contents.slots);
-    replace_rows(&mut found.jobs, contents.jobs);
+    // Without the store's own row, nobody knows how much of the journal is in the tables, and older there.
+    let is_newer = found.header.is_some();
+    replace_rows(&mut found.slots, contents.slots, |old, new| {
+        is_newer || age_of_slot(new) >= age_of_slot(old)
+    });
+    replace_rows(&mut found.jobs, contents.jobs, |old, new| is_newer || new.changed_at >= old.changed_at);
     let Some((counters, clock)) = contents.latest else { return Ok(()) };
     // The numbers of a store whose own row is damaged are here too.
     let header = found.header.get_or_insert_default();
@@ -371,8 +375,25 @@ fn add_contents(contents: journal::Contents, found: &mut Salvage) -> std::result
     Ok(())
 }
 
-fn replace_rows<T>(rows: &mut Vec<(Key, T)>, newer: HashMap<Key, Option<T>>) {
-    rows.retain(|(key, _)| !newer.contains_key(key));
+/// Orders the states of one key.
+fn age_of_slot(slot: &Slot) -> (u64, leasehold_core::StoreTime) {
+    (slot.seq, slot.lease.as_ref().map_or(slot.vacant_since, |lease| lease.renewed_at))
+}
+
+/// Puts the rows of a journal in the place of those of a table, where `replaces` says so of the old one and the new one. A row that
+/// was forgotten goes.
+fn replace_rows<T>(
+    rows: &mut Vec<(Key, T)>,
+    mut newer: HashMap<Key, Option<T>>,
+    replaces: impl Fn(&T, &T) -> bool,
+) {
+    rows.retain(|(key, old)| match newer.get(key) {
+        Some(Some(new)) if !replaces(old, new) => {
+            newer.remove(key);
+            true
+        }
+        found => found.is_none(),
+    });
     rows.extend(newer.into_iter().filter_map(|(key, row)| Some((key, row?))));
     rows.sort_by(|(a, _), (b, _)| a.cmp(b));
 }

@@ -574,6 +574,89 @@ fn a_journal_that_is_not_all_there_is_refused_and_what_is_left_of_it_is_repaired
     }
 }
 
+/// The commit that begins the journal was once the last of SQLite's log, where one flipped bit is taken for a torn write: the store
+/// opened without its journal, and wiped it.
+#[test]
+fn a_flipped_byte_in_the_log_does_not_cost_the_journal() {
+    let (scene, past) = crashed_with_past(Mode::Exclusive, 30);
+    let (main, log) = (fs::read(&scene.path).unwrap(), fs::read(scene.log()).unwrap());
+    let mut opened = 0;
+    for (turn, offset) in (0..log.len()).step_by((log.len() / 150) | 1).enumerate() {
+        let mut flipped = log.clone();
+        flipped[offset] ^= 0x41;
+        scene.put(&main);
+        fs::write(scene.log(), &flipped).unwrap();
+        match open(&scene.path, MODES[turn % 2]) {
+            Err(error) => assert_refused(&scene.path, &error),
+            Ok(store) => {
+                let found = runtime().block_on(leases(&store)).unwrap();
+                assert_eq!(&found, past.last().unwrap(), "byte {offset}");
+                opened += 1;
+            }
+        }
+    }
+    assert!(opened > 0);
+}
+
+#[test]
+fn a_journal_without_its_file_is_left_where_it_is() {
+    let scene = Scene::crashed(Mode::Exclusive, 20);
+    let journal = scene.journal.clone().unwrap();
+    for file in [scene.path.clone(), scene.log()] {
+        fs::remove_file(file).unwrap();
+    }
+    for mode in MODES {
+        let error = open(&scene.path, mode).err().unwrap();
+        assert!(error.to_string().contains(".journal"), "{error}");
+        assert!(!scene.path.exists() && fs::read(scene.journal()).unwrap() == journal, "{mode:?}");
+    }
+}
+
+/// A copy of a closed file that is put over one that was left by a crash has a journal beside it that is not its own.
+#[test]
+fn a_journal_of_the_file_before_is_set_aside() {
+    let closed = Scene::closed(Mode::Exclusive, 5);
+    let scene = Scene::crashed(Mode::Exclusive, 20);
+    let journal = scene.journal.clone().unwrap();
+    fs::copy(&closed.path, &scene.path).unwrap();
+    fs::remove_file(scene.log()).unwrap();
+    drop(open(&scene.path, Mode::Exclusive).unwrap());
+    let beside_it = fs::read_dir(scene.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let aside: Vec<_> = beside_it.filter(|path| path.to_string_lossy().contains(".aside-")).collect();
+    assert_eq!(aside.len(), 1);
+    assert!(fs::read(&aside[0]).unwrap() == journal);
+}
+
+/// A process that dies between its last commit and the removal of its journal leaves one that nobody needs.
+#[test]
+fn a_journal_that_is_not_needed_any_more_is_in_nobodys_way() {
+    for (first, second) in MODES.into_iter().flat_map(|one| MODES.map(|other| (one, other))) {
+        let scene = Scene::closed(Mode::Exclusive, 5);
+        fs::write(scene.journal(), vec![7; 40_000]).unwrap();
+        assert_eq!(embedded::check(&scene.path).unwrap().problems, [""; 0]);
+        let store = open(&scene.path, first).unwrap();
+        assert_eq!(scene.journal().exists(), first == Mode::Exclusive);
+        assert_eq!(runtime().block_on(leases(&store)).unwrap(), scene.leases);
+        drop(store);
+        runtime().block_on(scene.is_unchanged(&open(&scene.path, second).unwrap())).unwrap();
+        assert!(!scene.journal().exists(), "{first:?}, {second:?}");
+    }
+}
+
+/// The journal is beside the file itself, and not beside a symbolic link to it.
+#[test]
+#[cfg(unix)]
+fn a_backup_through_a_link_has_the_journal() {
+    let scene = Scene::crashed(Mode::Exclusive, 20);
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(&scene.path, &link).unwrap();
+    let copied = embedded::backup(&link, folder.path().join("copy.db")).unwrap();
+    assert_eq!(copied.checked.leases, scene.leases.len());
+    let restored = embedded::restore(&link, folder.path().join("restored.db")).unwrap();
+    assert_eq!(restored.leases, scene.leases.len());
+}
+
 /// The journal of another opening, or of another store, is none of this one's.
 #[test]
 fn a_journal_of_another_store_is_refused() {
