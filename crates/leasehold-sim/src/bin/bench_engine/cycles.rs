@@ -117,7 +117,7 @@ pub fn percentile(sorted: &[Duration], percent: usize) -> f64 {
 /// A path at which there is nothing.
 fn fresh(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
-    for suffix in ["", "-wal", "-shm", ".lock"] {
+    for suffix in ["", "-wal", "-shm", ".lock", ".journal"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
     }
     path
