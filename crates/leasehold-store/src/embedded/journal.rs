@@ -10,10 +10,12 @@
 //!             └ a region; its records are next to each other                └ another one, whose records are in the tables by now
 //! ```
 //!
-//! The store's own row says with which record the journal begins; that one is there, and the first of its region. It says how long the region is,
-//! and was written before the row names it. The journal ends where the next record is not whole: that one was being written when the process ended. If a
-//! later record is found anywhere, the one that is missing was whole once, and the journal is damaged. A record's checksum has the
-//! epoch of the store in it, so that only the process writes records that also has the tables.
+//! The store's own row names the first record that the tables do not have. It is the first of a region, says how long the region is,
+//! and is durable before the row names it. The journal ends at the first record that is not whole: the process ended while it wrote
+//! that one. If a record with a larger number is found anywhere, the missing one was whole once, and the journal is damaged. The
+//! epoch of the store is part of every checksum, so that records of another opening or another store do not count.
+//!
+//! A commit that is too long goes into the tables at once, and the journal begins anew behind it, with a [`Mark::Begins`].
 //!
 //! A file that was closed in an orderly way has no journal; one in shared mode has no packs either.
 
@@ -31,18 +33,18 @@ use super::{epoch, migrate};
 use crate::resident::{Counters, Staged};
 use crate::writer::Trim;
 
-/// How long a region of the journal of a busy store is. A longer one is written into the tables less often, and holds up the
-/// commit for longer that does so. Tests fill it within a few commands.
+/// The length of a region in a busy store. A longer one is written into the tables less often, and leaves more to read after a crash.
+/// Tests fill it within a few commands.
 const LENGTH: usize = if cfg!(test) { 4 * 1024 } else { 1024 * 1024 };
 
-/// How long it is at first: a program that asks for one lease is not to write more than that.
+/// The length of the first region: a program that asks for one lease should not write more than that.
 const FIRST_LENGTH: usize = if cfg!(test) { 256 } else { 16 * 1024 };
 
 /// Regions begin at multiples of this.
 const STEP: usize = FIRST_LENGTH;
 
-/// The longest record. What a longer one has would be written twice, once here and soon again into the tables, and it has enough rows
-/// for each page that it changes there.
+/// The longest record. A longer one would be written twice, once here and soon again into the tables, and it has enough rows for each
+/// page that it changes there.
 const LONGEST: usize = LENGTH / 4;
 
 /// The number of the first record of a journal.
@@ -54,40 +56,40 @@ pub(super) const CREATE: [&str; 2] = [
     "CREATE TABLE ending_pack (last INTEGER PRIMARY KEY, rows BLOB NOT NULL)",
 ];
 
-/// The journal, as the process has it that writes it.
+/// The journal of the process that writes it.
 pub(super) struct Journal {
     file: JournalFile,
     /// The epoch of the store.
     epoch: u64,
     contents: Contents,
     region: Region,
-    /// How long the first record of a region is that was written last.
+    /// The length of the last record with which a region begins.
     mark_length: usize,
     /// Where in the file the next record begins.
     at: usize,
     /// Its number.
     next: u64,
-    /// The record that was made last.
+    /// The record made last.
     record: Record,
-    /// Whether it is unknown how much of that record is in the file.
+    /// Whether its write or sync has failed, so that any part of it may be in the file.
     in_doubt: bool,
 }
 
-/// What the first record of a region says of those before it.
+/// How the first record of a region follows the records before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// They are followed by this one.
+    /// Directly.
     Continues,
-    /// They are in the tables, along with something that is not in the journal.
+    /// After a commit that only the tables have, or as the first of all.
     Begins,
 }
 
-/// Where there is room for a record.
+/// Where a record fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     Here,
     InTheNextRegion,
-    /// It is too long: its changes go into the tables.
+    /// It is too long: the commit goes into the tables.
     Nowhere,
 }
 
@@ -205,8 +207,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Goes on in the next region, and answers what was in this one: it is to be written into the tables, with the number of the
-    /// record from which on the journal is needed then. Everything before this region is in the tables.
+    /// Goes on in the next region. Answers the contents of this one, which the caller writes into the tables, and the number of the first
+    /// record that is still needed then. Everything before this region is in the tables already.
     pub(super) fn turn_over(&mut self, staged: &Staged) -> RowResult<(Contents, u64)> {
         let (region, first) = (self.region.next(), self.next);
         self.mark(region, Mark::Continues)?;
@@ -248,18 +250,18 @@ impl Journal {
         Ok(self.next)
     }
 
-    /// Takes out what it holds, for a while.
+    /// Takes the contents out, to be written into the tables.
     pub(super) fn take_contents(&mut self) -> Contents {
         let anew = Contents { ended: self.contents.ended, ..Contents::default() };
         std::mem::replace(&mut self.contents, anew)
     }
 
-    /// Takes back what was not written into the tables.
+    /// Takes contents back that could not be written into the tables.
     pub(super) fn put_back(&mut self, contents: Contents) {
         self.contents = contents;
     }
 
-    /// Everything is in the tables, as many new endings among it.
+    /// Everything is in the tables, and so many endings of the last commit with it.
     pub(super) fn accept_all(&mut self, ended: usize) {
         self.go_on_in(self.region.next());
         self.record.shrink_to(LENGTH);
@@ -309,8 +311,8 @@ pub(super) fn snapshot<'a>(
     Err(busy())
 }
 
-/// The header, and a journal that goes with it. A journal that another process writes meanwhile may be read half in its older state: damage is what is
-/// found twice in a row.
+/// The header, and the journal that goes with it. While another process writes the journal, a read may find an older state of its
+/// beginning than of its end. So it is damaged only if two reads in a row find the same.
 pub(super) fn read_whole(store: &Path, db: &Connection) -> RowResult<(Header, Recorded)> {
     let mut damage = None;
     for _ in 0..ATTEMPTS {
@@ -437,8 +439,8 @@ impl Recorded {
     }
 }
 
-/// As much of the journal of a damaged store as can be read, and what was wrong with it. Without a header it may begin with any record,
-/// in any epoch that is recorded for the store.
+/// As much of the journal of a damaged store as can be read, and what was wrong with it. Without a header, the journal may begin with
+/// any record, in any epoch recorded for the store.
 pub(super) fn salvage(
     store: &Path,
     db: &Connection,

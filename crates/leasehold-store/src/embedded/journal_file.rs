@@ -1,8 +1,8 @@
 //! The file that the [journal](super::journal) is in: `PATH.journal`, beside the store's own.
 //!
 //! An exclusive store writes it with one call and one sync for each commit. It has its length before anything is written into it,
-//! because syncing a file that grows costs about twice as much as syncing one that is overwritten. Whoever writes it holds its lock,
-//! which the kernel gives back when a process ends: even when the store's lock file is deleted, nobody else writes here.
+//! because syncing a file that grows costs about twice as much as syncing one that is overwritten. The process that writes it holds its
+//! lock, which ends with the process: even when the store's lock file is deleted, no other process writes here.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -34,7 +34,7 @@ impl JournalFile {
         Self::open(store, OpenOptions::new().read(true).write(true))
     }
 
-    /// Takes the file, and makes it if it is not there. What it holds is not needed any more, and goes.
+    /// Takes the file, and makes it if it is not there.
     pub(super) fn make(store: &Path) -> RowResult<Self> {
         let made = Self::open(store, OpenOptions::new().read(true).write(true).create(true))?;
         made.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound).into())
@@ -87,7 +87,7 @@ impl JournalFile {
         let mut zeros = io::repeat(0).take(length - self.length);
         let lengthened = io::copy(&mut zeros, &mut file).and_then(|_| file.sync_all());
         if let Err(error) = lengthened {
-            // Whatever room is left is worth more to others.
+            // The room that is left is worth more to others.
             file.set_len(self.length)?;
             return Err(as_full(error));
         }

@@ -173,7 +173,9 @@ fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<
             let synced = fs::File::open(draft).and_then(|file| file.sync_all());
             return synced.map_err(|error| file::io_trouble(draft, "made durable", &error));
         }
-        fs::remove_file(draft).map_err(|error| file::io_trouble(draft, "made anew", &error))?;
+        // Emptied, not removed: SQLite would make it readable for everybody.
+        let emptied = fs::OpenOptions::new().write(true).truncate(true).open(draft);
+        emptied.map_err(|error| file::io_trouble(draft, "made anew", &error))?;
     }
     let what = format!("{} is written so much that it could not be copied", path.display());
     Err(Error::Unavailable { what, retry: Retry::Safe })
