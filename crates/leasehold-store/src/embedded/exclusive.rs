@@ -77,14 +77,24 @@ impl Exclusive {
         let place = self.room.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
         let (answer, answered) = oneshot::channel();
         let queued = Queued { request: request(answer), place };
+        if !self.begun_by_itself(queued) && self.is_worth_looking_out() {
+            // Lets other callers of this thread come first, if there are any: see `look_out`.
+            tokio::task::yield_now().await;
+            self.look_out(&answered);
+        }
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Takes a turn of its own for a request, if it may, or puts it into the queue; answers which.
+    fn begun_by_itself(&self, queued: Queued) -> bool {
         match self.own_turn() {
             Some(mut turn) => turn.take(vec![queued], &Courier::default()),
             None => {
                 self.queue.push(queued);
-                self.look_out(&answered);
+                return false;
             }
         }
-        answered.await.unwrap_or(Err(Error::Closed))
+        true
     }
 
     /// A turn for a caller that is alone, if its thread may be held up for a sync.
@@ -97,10 +107,18 @@ impl Exclusive {
         self.room.available_permits() == QUEUE - 1
     }
 
-    /// Looks out for the answer for a moment, if nobody else is waiting for one. It keeps the thread: to let the runtime go
-    /// on in between would wake another of its threads each time, which then has nothing to do.
+    fn is_worth_looking_out(&self) -> bool {
+        self.is_alone() && self.turns.are_callers_alone()
+    }
+
+    /// Looks out for the answer for a moment, if no other caller waits for one. It keeps the thread: to let the runtime go
+    /// on in between would wake another of its threads each time, which then has nothing to do. In a runtime of one thread, callers
+    /// whose requests have arrived and were not looked at yet wait too, and each of them would find itself alone: so this comes
+    /// after a turn of the runtime.
     fn look_out<T>(&self, answered: &oneshot::Receiver<T>) {
-        let is_worth_it = self.is_alone() && self.turns.are_callers_alone();
+        let is_worth_it = self.is_worth_looking_out();
+        #[cfg(test)]
+        self.turns.looked_out.fetch_add(usize::from(is_worth_it), Ordering::SeqCst);
         let start = Instant::now();
         while is_worth_it && answered.is_empty() && start.elapsed() < LOOK_OUT {
             // The writer may need this very processor.
@@ -399,6 +417,9 @@ struct Turns {
     /// How many turns callers have begun.
     #[cfg(test)]
     begun_by_callers: AtomicUsize,
+    /// How many callers have looked out for their answer.
+    #[cfg(test)]
+    looked_out: AtomicUsize,
 }
 
 /// What it takes to write.
@@ -414,6 +435,8 @@ impl Turns {
             lone_turns: AtomicUsize::new(LONE_TURNS),
             #[cfg(test)]
             begun_by_callers: AtomicUsize::new(0),
+            #[cfg(test)]
+            looked_out: AtomicUsize::new(0),
         }
     }
 
@@ -575,6 +598,33 @@ mod tests {
         {
             store.apply(&key, command).await.unwrap();
             assert_eq!(store.queue.pushed.load(Ordering::SeqCst), number + 1);
+        }
+    }
+
+    /// With 256 connections on a runtime of one thread, each request once found itself alone, because the thread looked out for its
+    /// answer instead of reading the others: for a tenth of a second at a time, each had a sync of its own.
+    #[tokio::test]
+    async fn a_caller_looks_out_for_its_answer_only_if_no_other_is_ready() {
+        let (_folder, store) = exclusive();
+        let now_twice = async || tokio::join!(store.now(), store.now());
+        for (others, looked_out) in [(true, 0), (false, 1)] {
+            // Nobody writes meanwhile, so that nobody is answered.
+            let pen = store.turns.begin().unwrap();
+            let mut asked: std::pin::Pin<Box<dyn Future<Output = ()>>> = match others {
+                true => Box::pin(async { assert!(matches!(now_twice().await, (Ok(_), Ok(_)))) }),
+                false => Box::pin(async { assert!(store.now().await.is_ok()) }),
+            };
+            for _ in 0..5 {
+                tokio::select! {
+                    biased;
+                    () = &mut asked => panic!("answered without a turn"),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+            assert_eq!(store.turns.looked_out.load(Ordering::SeqCst), looked_out, "others: {others}");
+            drop(pen);
+            asked.await;
+            store.turns.lone_turns.store(LONE_TURNS, Ordering::SeqCst);
         }
     }
 
