@@ -610,6 +610,8 @@ mod tests {
         for (others, looked_out) in [(true, 0), (false, 1)] {
             // Nobody writes meanwhile, so that nobody is answered.
             let pen = store.turns.begin().unwrap();
+            // Whatever turns there were before, and however slow they were.
+            store.turns.lone_turns.store(LONE_TURNS, Ordering::SeqCst);
             let mut asked: std::pin::Pin<Box<dyn Future<Output = ()>>> = match others {
                 true => Box::pin(async { assert!(matches!(now_twice().await, (Ok(_), Ok(_)))) }),
                 false => Box::pin(async { assert!(store.now().await.is_ok()) }),
@@ -624,7 +626,6 @@ mod tests {
             assert_eq!(store.turns.looked_out.load(Ordering::SeqCst), looked_out, "others: {others}");
             drop(pen);
             asked.await;
-            store.turns.lone_turns.store(LONE_TURNS, Ordering::SeqCst);
         }
     }
 

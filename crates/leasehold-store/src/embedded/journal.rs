@@ -27,7 +27,7 @@ use leasehold_core::{Job, Key, Position, Slot, StoreTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::journal_file::{self, JournalFile};
-use super::packed::{Kind, PackedRow, RECORD_HEADER, Record, checked, number_of};
+use super::packed::{Kind, NUMBER_AT, PackedRow, RECORD_HEADER, Record, checked, number_of};
 use super::rows::{self, Cells, Header, RowError, RowResult};
 use super::{epoch, migrate};
 use crate::resident::{Counters, Staged};
@@ -430,12 +430,12 @@ impl Recorded {
     fn has_later(&self, epoch: Option<u64>, number: u64) -> bool {
         // No journal has as many records as this: what claims it is no record.
         let later = number + 1..number.saturating_add(1 << 32);
-        let is_later = |at: usize| {
-            let rest = self.bytes.get(at..)?;
-            let found = number_of(rest).filter(|found| later.contains(found))?;
-            checked(rest, epoch, found)
-        };
-        (0..self.bytes.len()).any(|at| is_later(at).is_some())
+        let is_whole =
+            |at: usize, found| self.bytes.get(at..).and_then(|rest| checked(rest, epoch, found)).is_some();
+        self.bytes.windows(8).enumerate().skip(NUMBER_AT).any(|(at, word)| {
+            let found = word.try_into().map_or(0, u64::from_le_bytes);
+            later.contains(&found) && is_whole(at - NUMBER_AT, found)
+        })
     }
 }
 

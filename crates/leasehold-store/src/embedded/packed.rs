@@ -14,6 +14,9 @@ use crate::resident::Staged;
 /// What stands before the rows of a record: its length, its checksum and its number.
 pub(super) const RECORD_HEADER: usize = 4 + 4 + 8;
 
+/// Where in it the number is.
+pub(super) const NUMBER_AT: usize = 4 + 4;
+
 /// What a row of a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -211,7 +214,7 @@ fn sum_of_record(epoch: Option<u64>, number: u64, rows: &[u8]) -> u32 {
 
 /// The number of the record that begins here, if one does.
 pub(super) fn number_of(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(8..RECORD_HEADER)?.try_into().ok()?))
+    Some(u64::from_le_bytes(bytes.get(NUMBER_AT..RECORD_HEADER)?.try_into().ok()?))
 }
 
 /// The rows of the record with this number, if it begins here and is whole.
