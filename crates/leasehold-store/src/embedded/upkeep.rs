@@ -165,13 +165,32 @@ fn refuse_existing(target: &Path) -> Result<()> {
 }
 
 /// How often a copy is made anew because the journal was written into the tables this very moment.
-const ATTEMPTS: u32 = 10;
+const ATTEMPTS: u32 = 100;
 
 fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<()> {
+    let mut damage = None;
     for _ in 0..ATTEMPTS {
-        if copy_once(db, path, schema, draft)? {
-            let synced = fs::File::open(draft).and_then(|file| file.sync_all());
-            return synced.map_err(|error| file::io_trouble(draft, "made durable", &error));
+        let trouble = |error| file::row_trouble(path, error);
+        let header = rows::read_header(db).map_err(trouble)?;
+        let recorded = match Recorded::read(path, db, &header) {
+            Ok(recorded) => Ok(recorded),
+            Err(RowError::Bad(what)) => Err(what),
+            Err(error) => return Err(trouble(error)),
+        };
+        match copy_once(db, path, schema, draft, &header, recorded.as_ref()) {
+            Ok(true) => {
+                let synced = fs::File::open(draft).and_then(|file| file.sync_all());
+                return synced.map_err(|error| file::io_trouble(draft, "made durable", &error));
+            }
+            Ok(false) => {}
+            // What is damaged is so twice in a row; what is only being written is not.
+            Err(error) => {
+                let found = Some((header, recorded.ok()));
+                if damage == found {
+                    return Err(error);
+                }
+                damage = found;
+            }
         }
         // Emptied, not removed: SQLite would make it readable for everybody.
         let emptied = fs::OpenOptions::new().write(true).truncate(true).open(draft);
@@ -181,10 +200,16 @@ fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<
     Err(Error::Unavailable { what, retry: Retry::Safe })
 }
 
-/// Answers whether the copy and what was read of the journal are of the same moment.
-fn copy_once(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<bool> {
+/// Answers whether the copy is of the moment at which header and journal were read.
+fn copy_once(
+    db: &Connection,
+    path: &Path,
+    schema: i64,
+    draft: &Path,
+    header: &Header,
+    recorded: std::result::Result<&Recorded, &String>,
+) -> Result<bool> {
     let wrong = |error| file::row_trouble(path, error);
-    let (header, recorded) = journal::read_whole(path, db).map_err(wrong)?;
     let trouble = |error: rusqlite::Error| file::trouble(draft, &error);
     // One statement, one snapshot; and the copy has no unused pages.
     db.execute("VACUUM INTO ?1", [draft.to_string_lossy()]).map_err(trouble)?;
@@ -193,10 +218,13 @@ fn copy_once(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<
     copy.pragma_update(None, "journal_mode", "DELETE").map_err(trouble)?;
     // What is wrong in the copy is wrong in the file.
     let copied = rows::read_header(&copy).map_err(wrong)?;
-    if !copied.goes_with(&header) {
+    if !copied.goes_with(header) {
         return Ok(false);
     }
-    make_a_copy(&copy, copied, &recorded, schema).map(|()| true).map_err(wrong)
+    match recorded {
+        Ok(recorded) => make_a_copy(&copy, copied, recorded, schema).map(|()| true).map_err(wrong),
+        Err(what) => Err(file::damaged(path, what)),
+    }
 }
 
 /// Makes the file a closed one: nobody uses it, its journal is in its tables, and it has an epoch that is recorded nowhere.

@@ -12,7 +12,7 @@ use leasehold_store::clock::ManualClock;
 use leasehold_store::{Embedded, Error, JobStore, Mode, Result, Retry, Store, embedded};
 use tempfile::TempDir;
 
-use crate::harness::{acquire, beside, bid, key, leases, meta, must_acquire, must_release};
+use crate::harness::{acquire, beside, bid, key, leases, meta, must_acquire, must_release, wait_for};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
@@ -752,6 +752,13 @@ fn end_of(log: &[u8]) -> usize {
     HEADER + log[HEADER..].chunks_exact(FRAME).take_while(is_new).count() * FRAME
 }
 
+/// The first record of the journal that the tables do not have.
+fn first_record_needed(path: &Path) -> i64 {
+    let db = rusqlite::Connection::open(path).unwrap();
+    db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+    db.query_row("SELECT journal FROM store", [], |row| row.get(0)).unwrap()
+}
+
 /// A crashed store, and all leases after each of its commands.
 fn crashed_with_past(mode: Mode, count: u64) -> (Scene, Vec<Vec<(Key, Slot)>>) {
     let mut past = vec![Vec::new()];
@@ -763,6 +770,11 @@ fn crashed_with_past(mode: Mode, count: u64) -> (Scene, Vec<Vec<(Key, Slot)>>) {
                 past.push(leases(store).await.unwrap());
             }
         });
+        if mode == Mode::Exclusive && count >= 100 {
+            wait_for("the first region of the journal to be in the tables", || {
+                (first_record_needed(path) > 1).then_some(())
+            });
+        }
         found = found_after_a_crash(path);
     });
     (scene.with_found(found), past)
