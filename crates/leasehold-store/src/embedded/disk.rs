@@ -697,8 +697,8 @@ mod tests {
         assert_eq!(found_in(&put(&tables, &after)).unwrap(), 21);
     }
 
-    /// The journal goes on in another region before the tables know of it. A crash in between changes nothing; tables whose journal
-    /// is older than they are were put together by somebody.
+    /// The journal goes on in another region before the tables know of it. A crash in between changes nothing. Tables
+    /// beside a journal that is older than they are count as damaged.
     #[test]
     fn tables_and_journal_agree_at_every_moment_of_a_write_into_the_tables() {
         let mut desk = Desk::new();
