@@ -45,7 +45,6 @@ struct Tables {
 }
 
 /// What is written into the tables in one transaction.
-#[derive(Default)]
 struct Entry {
     /// In the order of their making.
     contents: Vec<Contents>,
@@ -57,7 +56,7 @@ struct Entry {
 /// An entry that a thread is making.
 struct UnderWay {
     entry: Arc<Entry>,
-    /// `None` once it has failed.
+    /// `None` once it has failed, or if there was no thread to be had.
     thread: Option<JoinHandle<RowResult<bool>>>,
 }
 

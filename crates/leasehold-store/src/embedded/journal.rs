@@ -313,7 +313,7 @@ pub(super) fn snapshot<'a>(
 
 /// The header, and the journal that goes with it. While another process writes the journal, a read may find an older state of its
 /// beginning than of its end. So it is damaged only if two reads in a row find the same.
-pub(super) fn read_whole(store: &Path, db: &Connection) -> RowResult<(Header, Recorded)> {
+fn read_whole(store: &Path, db: &Connection) -> RowResult<(Header, Recorded)> {
     let mut damage = None;
     for _ in 0..ATTEMPTS {
         let header = rows::read_header(db)?;

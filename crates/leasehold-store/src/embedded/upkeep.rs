@@ -196,7 +196,10 @@ fn copy_into(db: &Connection, path: &Path, schema: i64, draft: &Path) -> Result<
         let emptied = fs::OpenOptions::new().write(true).truncate(true).open(draft);
         emptied.map_err(|error| file::io_trouble(draft, "made anew", &error))?;
     }
-    let what = format!("{} is written so much that it could not be copied", path.display());
+    let what = format!(
+        "{} is written so much that it could not be copied; do so when fewer callers write",
+        path.display()
+    );
     Err(Error::Unavailable { what, retry: Retry::Safe })
 }
 
@@ -391,7 +394,7 @@ fn add_journal(path: &Path, db: &Connection, found: &mut Salvage) {
 }
 
 fn add_contents(contents: journal::Contents, found: &mut Salvage) -> std::result::Result<(), RowError> {
-    // Without the store's own row, nobody knows how much of the journal is in the tables, and older there.
+    // Only the store's own row says how much of the journal is in the tables already. Without it, either may be the newer.
     let is_newer = found.header.is_some();
     replace_rows(&mut found.slots, contents.slots, |old, new| {
         is_newer || age_of_slot(new) >= age_of_slot(old)
